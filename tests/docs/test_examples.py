@@ -10,7 +10,17 @@ import pytest
 from doc_pages import REPOSITORY, is_program, play
 
 LEFT_BEHIND = shutil.ignore_patterns(
-    *(".windlass", "__pycache__", "NOTES.md", "COUNT.md", "WINCH.md", "REVIEW.md", "NEWS.md"),
+    *(
+        ".windlass",
+        "__pycache__",
+        "NOTES.md",
+        "COUNT.md",
+        "WINCH.md",
+        "REVIEW.md",
+        "NEWS.md",
+        "REPORT.md",
+        "quotations.txt",
+    ),
     *("address.txt", "repo", "spans.jsonl", "tried", "build.txt", "published-*.txt"),
 )
 """What a run in place leaves in an example's folder: the copy must not begin with it."""
