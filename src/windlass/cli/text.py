@@ -418,12 +418,12 @@ def agent_lines(state: State) -> list[str]:
 
 def _verdict_line(state: State, stale: Set[str]) -> list[str]:
     """`  work: 2 verified, 1 stale (fix[1])`, where the work of an agent was checked; the verified ones go unnamed."""
-    agents = [step for step in state.steps.values() if step.agent is not None and step.settled]
-    if not any(step.agent is not None and step.agent.checked is not None for step in agents):
-        return []
     found: dict[str, list[str]] = {}
-    for step in agents:
-        found.setdefault(str(verdict_of(step, stale)), []).append(step.id)
+    for step in state.steps.values():
+        if step.settled and (verdict := verdict_of(step, stale)) is not None:
+            found.setdefault(verdict, []).append(step.id)
+    if found.keys() <= {"claimed"}:
+        return []
     parts = [
         f"{len(names)} {verdict}"
         + ("" if verdict == "verified" else f" ({', '.join(names[:5])}{', …' * (len(names) > 5)})")
