@@ -18,7 +18,7 @@ class Hostile(NamedTuple):
     ends: tuple[str, ...] = ()
     """The troubles that are right; none if it gives `value`."""
     value: Any = None
-    limits: ProgramLimits = ProgramLimits(cpu=3.0)
+    limits: ProgramLimits = ProgramLimits(cpu=20.0)
 
 
 def every(place: str) -> str:
@@ -87,7 +87,7 @@ COMPUTING = {
     "one that goes on after its end": "(async () => { for (;;) await 1 })(); return 1",
 }
 
-SPACE = ProgramLimits(memory=16 * MB, cpu=5.0)
+SPACE = ProgramLimits(memory=16 * MB, cpu=20.0)
 FILLING = {
     "an array that grows": "const a = []; for (;;) a.push(1, 2, 3, 4)",
     "arrays of arrays": "const a = []; for (;;) a.push(new Array(1000).fill(1))",
