@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def test_i1_a_setting_is_set_shown_with_its_origin_and_removed(project: Project, windlass: Windlass) -> None:
     assert windlass("config", "list").err.startswith("Nothing is set")
     file = project.user_file("config.toml", "# mine\ngrace = '9s' # long\n")
-    windlass("config", "set", "budget.day", "10")
+    assert windlass("config", "set", "budget.day", "10").err == f"saved in {file}: budget.day = 10\n"
     windlass("config", "set", "runtime", "claude-code")
     windlass("config", "set", 'prices."gpt-4.1"', "{input = 2.5, output = 10}")
     windlass("config", "set", "env_allow", '["TERM_PROGRAM"]')
@@ -26,6 +26,8 @@ def test_i1_a_setting_is_set_shown_with_its_origin_and_removed(project: Project,
     assert "# mine\n" in file.read_text()
     assert "# long\n" in file.read_text()
     rows = {row["key"]: row for row in windlass("config", "list", "--json").json}
+    assert rows["budget.day.usd"] == {"key": "budget.day.usd", "value": 10.0, "origin": str(file)}
+    assert "budget.day.tokens" not in rows
     assert rows["grace"] == {"key": "grace", "value": 9.0, "origin": str(file)}
     assert f'runtime = "claude-code"  ({file})' in windlass("config", "list").out
     assert 'on_pause_expiry = "cancel"  (default)' in windlass("config", "list", "--all").out

@@ -34,8 +34,10 @@ def settings_table(settings: Settings, home: Path, env: Mapping[str, str] = os.e
         if path[0] in environment:
             origin = f"environment: WINDLASS_{path[0].upper()}"
         else:
-            named = [files[name] for name, given in (("user", user), ("project", project)) if _has(given, path)]
-            said_at_start = not named and path in defaults and defaults[path] != value
+            changed = path in defaults and defaults[path] != value
+            sources = (("user", user), ("project", project))
+            named = [files[name] for name, given in sources if _has(given, path, changed)]
+            said_at_start = not named and changed
             origin = "given at the start" if said_at_start else " and ".join(named) or "default"
         rows.append({"key": ".".join(path), "value": _told(path, value), "origin": origin})
     return rows
@@ -49,9 +51,11 @@ def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...]
         yield path, value
 
 
-def _has(given: Any, path: tuple[str, ...]) -> bool:
+def _has(given: Any, path: tuple[str, ...], changed: bool) -> bool:
     for name in path:
-        if not isinstance(given, Mapping) or name not in given:
+        if not isinstance(given, Mapping):  # a value in the place of a table: `day = 5` for `day.usd`
+            return changed
+        if name not in given:
             return False
         given = given[name]
     return True
