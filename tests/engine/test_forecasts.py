@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import threading
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from waiting import settled, wait_until_async
+from waiting import settled, wait_until, wait_until_async
 
 import windlass
 from windlass import Plan, Step, assembly
@@ -24,6 +25,8 @@ from windlass.testing import FakeClock, Reply, ScriptedModel, ScriptedRunner, Tu
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
+
+    from windlass.core.forecast.value import Forecast
 
 PLAN = Plan(name="timed", steps=[Step(id=name, run="true", needs=needs) for name, needs in (("a", []), ("b", ["a"]))])
 SLOW = Plan(
@@ -96,14 +99,38 @@ async def test_d7_a_damaged_table_of_forecasts_harms_nothing(project: Project, s
         await wait_until_async(partial(engine.forecasts, first.id))
         (project.path / "go").touch()
         await first.result()
-        with sqlite3.connect(project.home / "windlass.db") as db:
-            db.execute("UPDATE forecasts SET forecast = x'00'")
-        (project.path / "go").unlink()
+    with closing(sqlite3.connect(project.home / "windlass.db")) as db, db:
+        db.execute("UPDATE forecasts SET forecast = x'00'")
+    (project.path / "go").unlink()
+    async with windlass.open() as engine:
         assert await engine.forecast_outcomes() == []
         second = await engine.start(SLOW)
         assert await engine.forecast_view(await second.state()) is not None
         (project.path / "go").touch()
         assert (await second.result())["status"] == "completed"
+
+
+async def test_d7_a_forecast_that_comes_after_the_end_is_not_recorded(
+    project: Project, soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be right by itself, and later ones would be calibrated by it."""
+    from windlass.core.forecast import outlook
+
+    made, make = threading.Event(), outlook.Outlook.forecast
+
+    def late(self: outlook.Outlook) -> Forecast:
+        (project.path / "go").touch()
+        wait_until(lambda: self.state.status.finished)
+        made.set()
+        return make(self)
+
+    monkeypatch.setattr(outlook.Outlook, "forecast", late)
+    monkeypatch.setattr(service.Forecasts, "_leave", lambda *_args: None)  # it is seen as running for a moment longer
+    async with windlass.open() as engine:
+        await (await engine.start(SLOW)).result()
+        await wait_until_async(made.is_set)
+        await settled()
+        assert await engine.forecast_outcomes() == []
 
 
 async def test_d7_many_executions_share_the_time_for_forecasts(

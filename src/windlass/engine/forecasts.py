@@ -273,7 +273,7 @@ class Forecasts:
         rest = (self.spent_s - before) / SHARE
         self._rested = (time.process_time() + rest, loop.time() + IDLE * rest)
         watched.due = loop.time() + max(FIRST, AGING * found.elapsed_s)
-        if execution not in self._watched:
+        if execution not in self._watched or watched.driver.state.status.finished:
             return
         watched.first = watched.first or found
         found = found.compared_with(watched.first)
