@@ -215,8 +215,8 @@ class Observer:
                     quiet = 0.0
                     current = await self.find(head.id)
                     begun = current.status == ExecutionStatus.RUNNING or silence > STARTING
-                    if begun and not self.driven(current):
-                        return
+                    # Its driver may have written more, and ended, since that was read: look once more.
+                    stopped = begun and not self.driven(current)
 
     async def wait(self, execution: str) -> State:
         """Wait until it has finished or paused; returns its state."""
