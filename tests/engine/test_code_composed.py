@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -159,6 +160,18 @@ async def test_g3_one_that_is_saved_while_the_engine_is_open_is_found_and_one_th
         world.code.shelf.delete("late")
         execution = await engine.start(plan("return typeof tools['la' + 'te'];"))
         assert (await execution.wait()).steps["work"].output == "undefined"
+
+
+async def test_g3_two_changes_within_a_tick_of_the_file_systems_clock_are_both_seen(
+    project: Project, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.tools.composed.shelf.TICK", 3600 * 10**9)  # on a slow machine too
+    world, folder = World(project, sandbox), project.home / "composed-tools"
+    changed = folder.stat().st_mtime_ns
+    assert world.code.registry.get("greet") is not None
+    world.code.shelf.delete("greet")
+    os.utime(folder, ns=(changed, changed))
+    assert world.code.registry.get("greet") is None
 
 
 @pytest.mark.parametrize("name", ["note", "code", "shell", "files.read", "files.mine", "note.more"])

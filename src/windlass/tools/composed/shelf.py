@@ -13,6 +13,7 @@ import fcntl
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -135,6 +136,8 @@ MOST_ENTRIES = 10_000
 MOST_TOOLS = 500
 MOST_BYTES = 8 * 1024 * 1024
 """Bytes of all programs and descriptions of a folder."""
+TICK = 20_000_000
+"""Nanoseconds, more than a tick of the clock by which file systems note the time of a change."""
 _LIMITS = {".js": MOST_SOURCE, ".json": MOST_RECORD}
 _Stamp = tuple[int, int, int, int]
 
@@ -168,12 +171,14 @@ class ComposedFolder:
             self._read = {}
             return FoundTools({}, [f"{self.path}: {_reason(error)}"])
 
-    def stamp(self) -> int | None:
+    def stamp(self) -> object:
         """Another one when files came or went."""
         try:
-            return self.path.stat().st_mtime_ns
+            changed = self.path.stat().st_mtime_ns
         except OSError:
             return None
+        # Another change within the same tick of the file system's clock would not show.
+        return changed if abs(time.time_ns() - changed) > TICK else object()
 
     def holds(self, name: str) -> bool:
         """True if there is anything of that name, be it damaged."""
