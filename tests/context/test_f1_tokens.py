@@ -31,9 +31,9 @@ def test_f1_every_stored_sample_has_its_true_count() -> None:
 def test_f1_a_long_text_is_estimated_by_samples_of_it() -> None:
     text = sample("prose-letter") * 2000 + sample("json-compact") * 1000
     true = TRUE["prose-letter"] * 2000 + TRUE["json-compact"] * 1000
-    before = time.process_time()
+    before = time.thread_time()
     assert estimate_tokens(text) == pytest.approx(true, rel=0.1)
-    assert time.process_time() - before < 0.5
+    assert time.thread_time() - before < 0.5
 
 
 @given(st.text())

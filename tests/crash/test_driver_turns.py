@@ -24,13 +24,14 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 class CountingClock(SystemClock):
-    """Tells how often it was looked at: once and again in each of a driver's turns."""
+    """Tells how often it was looked at: once and again in each of a driver's turns. It can be set `ahead`."""
 
     looks = 0
+    ahead = 0.0
 
     def now(self) -> float:
         self.looks += 1
-        return super().now()
+        return super().now() + self.ahead
 
 
 async def some_turns() -> None:
@@ -69,20 +70,24 @@ async def test_c3_a_driver_whose_due_retry_finds_no_room_does_not_spin(tmp_path:
 async def test_c8_a_driver_whose_time_is_up_does_not_spin_while_its_attempts_end(
     tmp_path: Path, eventually: Eventually
 ) -> None:
-    clock, release = CountingClock(), asyncio.Event()
+    clock, began, release = CountingClock(), asyncio.Event(), asyncio.Event()
 
     @windlass.tool
     async def stubborn() -> None:
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
             await release.wait()
 
     steps = [{"id": "a", "tool": "stubborn"}]
-    plan = Plan.model_validate({"name": "p", "limits": {"timeout": "20ms"}, "steps": steps})
+    plan = Plan.model_validate({"name": "p", "limits": {"timeout": "1h"}, "steps": steps})
     async with engine_on(MemoryJournal(), tmp_path, [stubborn], clock) as engine:
         execution = await engine.start(plan)
         driving = engine._drivers[execution.id]
+        await began.wait()
+        clock.ahead = 3600.0
+        driving._wake()
         await eventually(lambda: driving._stopping, "the limit is noticed")
         before = clock.looks
         await some_turns()

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from crash_cli import Cli, Home
 from crash_engine import engine_on
-from waiting import promised, wait_until
+from waiting import wait_until
 
 import windlass
 from windlass.core import events as ev
@@ -82,15 +82,15 @@ def test_d2_a_driver_that_was_frozen_while_another_took_over_is_refused_and_leav
     assert taken_over.json["status"] == "completed"
     before = home.events()
 
-    os.kill(late.pid, signal.SIGCONT)
-    with (home.folder / "gate").open("w") as gate:  # returns when the step reads: its attempt comes to an end now
+    with (home.folder / "gate").open("w") as gate:  # the step reads, and its attempt comes to an end
         gate.write("go\n")
+    os.kill(late.pid, signal.SIGCONT)  # not before: it may end the step as soon as it sees that it was taken over from
     ended = late.wait()
     assert ended.code == 1, ended.err
     assert "another process took over" in ended.err
     assert "Traceback" not in ended.err
     assert home.events() == before, "the late one wrote nothing"
-    wait_until(lambda: gone(left) and gone(right), "the late one's processes are gone", promised(10))
+    wait_until(lambda: gone(left) and gone(right), "the late one's processes are gone")
     assert sorted(home.log) == [("last", 1), ("left", 1), ("left", 2), ("right", 1), ("right", 2)]
 
 
@@ -240,7 +240,10 @@ async def test_d2_of_two_engines_that_take_up_one_execution_one_completes_it_and
     assert refused > 50, "they met, and one of them was refused"
 
 
-async def test_d2_the_late_drivers_attempts_are_cancelled_even_if_its_process_lives_on(tmp_path: Path) -> None:
+async def test_d2_the_late_drivers_attempts_are_cancelled_even_if_its_process_lives_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.engine.drivers.TAKEOVER_CHECK", 3600.0)  # it finds out when it writes
     path, release, cancelled = tmp_path / "windlass.db", asyncio.Event(), asyncio.Event()
 
     @windlass.tool

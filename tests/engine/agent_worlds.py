@@ -80,7 +80,7 @@ class AgentWorld:
 
     def engine(self, **settings: Any) -> Engine:
         home = self._project.home
-        known = load_settings(home, {"grace": 1.0, **self.settings, **settings})
+        known = load_settings(home, {"grace": 60.0, **self.settings, **settings})
         supervisor, trust = Supervisor(), Trust(user_folder())
         drivers = LocalDrivers(self.journal, self.clock)
         agents = AgentTool(

@@ -310,7 +310,7 @@ async def test_a8_an_interrupt_that_fails_does_not_keep_a_run_from_being_ended(p
     world = AgentWorld(project, runner, grace=0.05)
     async with world.engine() as engine:
         execution = await engine.start(plan())
-        await runner.wait_for(1)
+        await occurred(execution, ev.UsageReported)
         assert (await execution.interrupt()).status == "paused"
         assert runner.ended
         (spent,) = await world.ledger.spent("execution")

@@ -202,7 +202,9 @@ async def test_c4_breakers_of_things_without_number_do_not_grow_without_end(
     assert "host 19" in world.gates.book.breakers()
 
 
-async def test_c4_steps_and_programs_meet_the_same_breaker_and_it_is_known_to_the_next_engine(project: Project) -> None:
+async def test_c4_steps_and_programs_meet_the_same_breaker_and_it_is_known_to_the_next_engine(
+    project: Project, long_rest: None
+) -> None:
     @tool(name="flaky")
     def flaky() -> None:
         raise ToolError("no answer", category=Category.TRANSIENT)

@@ -75,7 +75,7 @@ async def test_c5_a_pause_lets_the_program_come_to_its_end(project: Project, san
         execution = await engine.start(plan(code(source), code("return 1;", "next", needs=["work"])))
         await begun.wait()
         pausing = asyncio.ensure_future(execution.pause())
-        await asyncio.sleep(0)
+        await occurred(execution, ev.ControlRequested)
         go.set()
         await pausing
         state = await execution.wait()

@@ -53,7 +53,7 @@ async def test_d9_a_damaged_execution_is_named_and_harms_no_other(project: Proje
 async def test_d9_one_that_was_paused_for_too_long_and_is_damaged_does_not_hold_up_the_others(
     project: Project,
 ) -> None:
-    async with windlass.open(pause_expiry=0.001) as engine:
+    async with windlass.open(pause_expiry=1e-6) as engine:
         ids = []
         for _ in range(3):
             execution = await engine.start(ASKS, hold=False)

@@ -15,6 +15,7 @@ from windlass.core import events as ev
 from windlass.core.state import State, fold
 from windlass.errors import Conflict, UsageError
 from windlass.ids import new_id
+from windlass.testing import FakeClock
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -159,13 +160,18 @@ async def test_d3_a_pause_does_not_take_a_cancel_back(engine: Engine, stage: Sta
             raise
         return "never"
 
-    async with windlass.open(tools=[deaf_for_a_while], grace=5) as other:
+    async with windlass.open(tools=[deaf_for_a_while], grace=60) as other:
         execution = await other.start(Plan(steps=[Step(id="a", tool="deaf_for_a_while")]))
+
+        async def both() -> bool:
+            events = [entry.event for entry in await other.journal.read(execution.id)]
+            return sum(isinstance(event, ev.ControlRequested) for event in events) == 2
+
         await stage.began.get()
         cancelling = asyncio.create_task(execution.cancel())
         await soon(cancelling, other)
         pausing = asyncio.create_task(execution.pause())
-        await soon(pausing, other)
+        await wait_until_async(both, "the pause is taken in, too")
         deaf.set()
         assert (await cancelling).status == "cancelled"
         assert (await pausing).status == "cancelled"
@@ -317,14 +323,15 @@ async def test_d3_whatever_it_waits_for_it_can_be_cancelled(engine: Engine, stag
             await again()
 
 
-async def test_d3_a_backoff_goes_on_counting_while_paused(engine: Engine, stage: Stage) -> None:
+async def test_d3_a_backoff_goes_on_counting_while_paused(clock: FakeClock, engine: Engine, stage: Stage) -> None:
     """Its time is a time of day: resuming after it, there is nothing left to wait for."""
-    execution = await engine.start(Plan(steps=[Step(id="a", tool="flaky", retry=Retry(delay="3s"))]))
+    execution = await engine.start(Plan(steps=[Step(id="a", tool="flaky", retry=FAR)]))
     async for event in execution.events():
         if isinstance(event, ev.StepWaiting):
             break
     state = await execution.pause()
     assert state.steps["a"].status == "waiting"
+    clock.advance(3600)
     result = await (await engine.resume(execution.id)).result()
     assert result["steps"][0]["output"] == "a2"
 

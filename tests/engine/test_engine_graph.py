@@ -10,6 +10,7 @@ import pytest
 import windlass
 from windlass import Call, Limits, Plan, Step, ToolError, tool
 from windlass.core import events as ev
+from windlass.testing import FakeClock
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -464,17 +465,21 @@ async def test_c8_a_steps_timeout_stops_the_attempt(project: Project) -> None:
     assert "timeout of 0.05 s" in result["steps"][0]["error"]["message"]
 
 
-async def test_c8_the_executions_time_limit_ends_it(project: Project) -> None:
+async def test_c8_the_executions_time_limit_ends_it(project: Project, clock: FakeClock) -> None:
     plan = Plan(
-        limits=Limits(timeout="50ms"),
+        limits=Limits(timeout="1h"),
         steps=[Step(id="slow", run="sleep 600"), Step(id="later", run="true", needs=["slow"])],
     )
     async with windlass.open(grace=0.1) as engine:
         execution = await engine.start(plan)
+        async for event in execution.events():
+            if isinstance(event, ev.AttemptStarted):
+                break
+        clock.advance(3600)
         result = await execution.result()
         events = [e async for e in execution.events()]
     assert result["status"] == "failed"
-    assert "limit of 0.05 s" in result["error"]["message"]
+    assert "limit of 3600 s" in result["error"]["message"]
     assert statuses(result) == {"slow": "skipped", "later": "skipped"}
     assert [e for e in events if isinstance(e, ev.AttemptStopped)]
 

@@ -12,6 +12,7 @@ import windlass
 from windlass import Call, Category, Limits, Plan, Retry, Step, ToolError, tool
 from windlass.core import events as ev
 from windlass.engine.execution import Execution
+from windlass.testing import FakeClock
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -300,33 +301,37 @@ async def test_c3_a_backoff_holds_no_worker(project: Project) -> None:
     assert state.steps["a"].attempts == 1
 
 
-async def test_c3_attempts_are_counted_across_restarts(project: Project) -> None:
+async def test_c3_attempts_are_counted_across_restarts(project: Project, clock: FakeClock) -> None:
     """Paused in each backoff, taken up by another engine: the numbers go on and the limit holds."""
     flaky = Flaky(*["transient"] * 9)
-    retry = Retry(delay="2s", backoff=1)
     async with windlass.open(tools=[flaky.tool]) as engine:
-        execution = await engine.start(plan_of(retry))
+        execution = await engine.start(plan_of(FAR))
         await waits_for_retry(execution)
         assert (await execution.pause()).status == "paused"
     for attempt in (2, 3):
+        clock.advance(3600)
         async with windlass.open(tools=[flaky.tool]) as engine:
             resumed = await engine.resume(execution.id)
             async for event in resumed.events(after=len(project.events(execution.id)) - 1):
                 if isinstance(event, ev.StepWaiting):
                     break
             assert (await resumed.pause()).steps["a"].attempts == attempt
+    clock.advance(3600)
     async with windlass.open(tools=[flaky.tool]) as engine:
         result = await (await engine.resume(execution.id)).result()
     assert flaky.attempts == [1, 2, 3, 4]
     assert (result["status"], result["steps"][0]["attempts"]) == ("failed", 4)
 
 
-async def test_c3_a_permission_failure_before_a_restart_is_not_granted_another_refresh(project: Project) -> None:
+async def test_c3_a_permission_failure_before_a_restart_is_not_granted_another_refresh(
+    project: Project, clock: FakeClock
+) -> None:
     flaky = Flaky(*["permission"] * 9)
     async with windlass.open(tools=[flaky.tool]) as engine:
-        execution = await engine.start(plan_of(Retry(delay="2s")))
+        execution = await engine.start(plan_of(FAR))
         await waits_for_retry(execution)
         await execution.pause()
+    clock.advance(3600)
     async with windlass.open(tools=[flaky.tool]) as engine:
         result = await (await engine.resume(execution.id)).result()
     assert (flaky.attempts, flaky.refreshed) == ([1, 2], 1)
@@ -360,7 +365,7 @@ async def test_c3_an_interrupted_attempt_does_not_count_as_a_failure(project: Pr
 
 
 async def test_c3_a_resource_retry_that_is_due_together_with_others_runs_alone(
-    project: Project, eventually: Any
+    project: Project, clock: FakeClock
 ) -> None:
     """Both backoffs end while the execution is paused: the transient one does not take the other along."""
     busy: set[str] = set()
@@ -377,8 +382,8 @@ async def test_c3_a_resource_retry_that_is_due_together_with_others_runs_alone(
         busy.discard(call.step)
 
     steps = [
-        Step(id="quick", tool="fails_as", with_={"category": "transient"}, retry=SOON),
-        Step(id="greedy", tool="fails_as", with_={"category": "resource"}, retry=Retry(delay="30ms")),
+        Step(id="quick", tool="fails_as", with_={"category": "transient"}, retry=FAR),
+        Step(id="greedy", tool="fails_as", with_={"category": "resource"}, retry=FAR),
     ]
     async with windlass.open(tools=[fails_as]) as engine:
         execution = await engine.start(Plan(steps=steps))
@@ -388,8 +393,7 @@ async def test_c3_a_resource_retry_that_is_due_together_with_others_runs_alone(
             if waits == 2:
                 break
         await execution.pause()
-        due = max(step.until or 0.0 for step in (await execution.state()).steps.values())
-        await eventually(lambda: engine.clock.now() >= due)
+        clock.advance(3600)
         result = await (await engine.resume(execution.id)).result()
     assert result["status"] == "completed"
     assert company == [set()]

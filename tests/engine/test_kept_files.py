@@ -38,7 +38,7 @@ async def machines(
     async with AsyncExitStack() as stack:
         engines = []
         for number, store in enumerate(stores):
-            told: dict[str, Any] = {"journal": postgres, "store": str(folder / store) if store else None, "grace": 1}
+            told: dict[str, Any] = {"journal": postgres, "store": str(folder / store) if store else None, "grace": 60}
             opened = windlass.open(folder / f"home{number}", **told)
             engines.append(await stack.enter_async_context(opened))
         yield SharedWorld(engines, folder / "work")

@@ -115,7 +115,9 @@ async def test_c8_a_rate_counts_the_uses_of_all_machines(tmp_path: Path, postgre
         assert two.take("a", rate, 1000.0) > 0
 
 
-async def test_c8_a_breaker_that_opens_on_one_machine_is_open_on_all(tmp_path: Path, postgres: str) -> None:
+async def test_c8_a_breaker_that_opens_on_one_machine_is_open_on_all(
+    tmp_path: Path, postgres: str, long_rest: None
+) -> None:
     used = 0
 
     @windlass.tool(name="broken")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 HERE = Path(__file__).parent
 sys.path += [str(HERE.parent / "tools" / part) for part in ("net", "search", "message", "browser")]
@@ -37,7 +38,6 @@ from windlass.testing import ScriptedModel  # noqa: E402
 
 __all__ = ["PLANS", "World", "lacking", "play", "world"]
 
-PATIENCE = 60.0
 PLANS = sorted((HERE / "plans").glob("*.yaml"))
 GREET = ComposedTool(
     "greet",

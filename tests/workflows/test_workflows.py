@@ -12,6 +12,7 @@ import pytest_asyncio
 from outcomes import ENDS, OUTCOMES, check, check_once
 from runner import PLANS, World, lacking, play, world
 from servers import AtTheDesk, Busy, MailMoods
+from waiting import wait_until_async
 
 from windlass import Plan, Step
 
@@ -125,10 +126,11 @@ async def test_h2_a_post_that_broke_off_is_not_done_twice(way: str, calm: World,
 async def test_h2_a_click_that_brought_no_file_is_not_repeated_unasked(calm: World, tmp_path: Path) -> None:
     skip_if_lacking(plan_of("browser-form"))
     shop = Step(id="open", tool="browser.open", with_={"url": calm.web.url("/shop")})
-    file = {"text": "Order", "timeout": 0.5}
-    order = Step(id="order", tool="browser.download", with_=file, needs=["open"], retry={"delay": "1ms"})
+    file = {"text": "Order", "timeout": 2}
+    order = Step(id="order", tool="browser.download", with_=file, needs=["open"], retry={"delay": "1ms", "max": 20})
     result = await play(calm, Plan(steps=[shop, order]), tmp_path / "work")
     assert waiting_for(result, "order") == "outcome", said(result)
+    await wait_until_async(lambda: "PUT" in [asked.method for asked in calm.web.asked], "the page orders")
     assert [asked.method for asked in calm.web.asked].count("PUT") == 1
 
 
