@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 
-__all__ = ["new_id"]
+__all__ = ["derived_id", "new_id"]
 
 _last = 0
 
@@ -21,5 +22,15 @@ def new_id() -> str:
     random = int.from_bytes(os.urandom(8)) >> 2
     made = (millis << 80) | (0x7 << 76) | (fraction << 64) | (0b10 << 62) | random
     _last = made if made > _last else _last + 1
-    text = f"{_last:032x}"
+    return _written(_last)
+
+
+def derived_id(at: float, *parts: str) -> str:
+    """The one id for a moment and these texts, whichever process asks for it, and however often."""
+    bits = int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:10])
+    return _written((round(at * 1000) << 80) | (0x7 << 76) | (bits >> 68 << 64) | (0b10 << 62) | (bits & (1 << 62) - 1))
+
+
+def _written(number: int) -> str:
+    text = f"{number:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -75,6 +75,7 @@ GROUPS = {
         "mcp": _Known("mcp", "Serve an MCP client over stdin and stdout."),
         "worker": _Known("worker", "Run steps of executions that several machines share, until SIGTERM or Ctrl-C."),
         "workers": _Known("worker", "List the workers of the journal's database, and the steps that they run now."),
+        "schedule": _Known("schedule", "Start plans by their triggers, and ask why one did not start."),
         "notify": _Known("notify", "Test the notifications of your settings, and list sent ones."),
     },
     "Keep": {

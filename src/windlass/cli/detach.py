@@ -10,22 +10,26 @@ from windlass.cli.session import out, print_json, say, suggest
 from windlass.core import events as ev
 from windlass.engine.engine import Engine
 
-__all__ = ["offer_orphans", "send_off", "start_driver", "stopped_since"]
+__all__ = ["drive_elsewhere", "offer_orphans", "send_off", "start_driver", "stopped_since"]
 
 
 async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False, no_wait: bool = False) -> int:
     """Continue it in the background, and say so."""
-    log = ""
-    if engine.settings.temporal is None:
-        log = str(await start_driver(engine, execution, yes=yes, no_wait=no_wait))
-    else:
-        await engine.resume(execution, hold=yes)  # workers have it from here on
+    log = await drive_elsewhere(engine, execution, yes=yes, no_wait=no_wait)
     if as_json:
         print_json({"id": execution, "log": log})
     else:
         out(execution)
     suggest(f"Running in the background. Follow with: windlass watch {execution}")
     return 0
+
+
+async def drive_elsewhere(engine: Engine, execution: str, *, yes: bool = False, no_wait: bool = False) -> str:
+    """Let another process drive it: one of its own, whose log is given, or the workers of a cluster."""
+    if engine.settings.temporal is None:
+        return str(await start_driver(engine, execution, yes=yes, no_wait=no_wait))
+    await engine.resume(execution, hold=yes)
+    return ""
 
 
 async def start_driver(engine: Engine, execution: str, *, yes: bool = False, no_wait: bool = False) -> Path:

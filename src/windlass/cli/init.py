@@ -20,7 +20,7 @@ TEMPLATES = {
     "ci": "build, test, and a release that a person approves",
     "agent": "an agent whose work is checked until it passes",
     "fan-out": "the same for each item of a list, and one result",
-    "nightly": "a backup that retries and cleans up, for cron",
+    "nightly": "a backup at 3 in the night that retries and cleans up",
     "research": "questions that agents answer with sources, and a report",
 }
 SETTINGS = """\
@@ -44,7 +44,7 @@ def init(
         known = "\n".join(f"  {name:<9} {about}" for name, about in TEMPLATES.items())
         raise UsageError(f"there is no template {template!r}; there are:\n{known}")
     text = (FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
-    text = text.replace("{file}", str(file)).replace("{folder}", str(Path.cwd()))
+    text = text.replace("{file}", str(file))
 
     async def work(engine: Engine) -> Path:
         return engine.home

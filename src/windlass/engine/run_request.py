@@ -111,11 +111,11 @@ class RunRequest:
             id=id,
         )
 
-    async def create(self, engine: Engine, loaded: LoadedPlan | None = None) -> str:
-        """Write it down without driving it; returns the id of the execution."""
+    async def create(self, engine: Engine, loaded: LoadedPlan | None = None, *, id: str | None = None) -> str:
+        """Write it down without driving it; returns the id of the execution. `id` is as for `start`."""
         plan = loaded if loaded is not None else await asyncio.to_thread(self.load, engine)
         return await engine.create(
-            plan, self.inputs, workdir=self.workdir, on_overrun=self.on_overrun, anyway=self.anyway
+            plan, self.inputs, workdir=self.workdir, on_overrun=self.on_overrun, anyway=self.anyway, id=id
         )
 
     async def estimate(self, engine: Engine) -> Forecast:

@@ -65,10 +65,11 @@ class Starter:
         workdir: Path | str | None = None,
         on_overrun: Literal["", "ask", "proceed"] = "",
         anyway: bool = False,
+        id: str | None = None,
     ) -> str:
-        """Write a new execution down without driving it; `resume` starts it, in any process."""
+        """Write a new execution down without driving it; `resume` starts it, in any process. `id` is as for `start`."""
         loaded = LoadedPlan.of(plan)
-        created = await self._created(loaded, inputs, workdir, on_overrun, anyway, None)
+        created = await self._created(loaded, inputs, workdir, on_overrun, anyway, id)
         state = fold([created], loaded.plan)
         await self._journal.append(created.id, 0, [created], head=head_of(state))
         return created.id

@@ -195,7 +195,19 @@ _VERSION_3 = (
     f"CREATE TABLE cluster (name {_TEXT} PRIMARY KEY)",
     "INSERT INTO cluster SELECT current_database() || '-' || left(gen_random_uuid()::text, 8)",
 )
-_MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+_VERSION_4 = (
+    # Triggers
+    f'CREATE TABLE schedule_plans (path TEXT COLLATE "C" PRIMARY KEY, workdir {_TEXT}, added_at {_TIME}, '
+    f"trouble {_TEXT})",
+    f"CREATE TABLE schedule_triggers (plan {_TEXT}, name {_TEXT}, version BIGINT NOT NULL, until {_TIME}, "
+    f"schedule {_TEXT}, paused {_TEXT}, resumed_at {_TIME}, PRIMARY KEY (plan, name))",
+    f"CREATE TABLE schedule_firings (plan {_TEXT}, name {_TEXT}, key {_TEXT}, at {_TIME}, execution {_TEXT}, "
+    f"status {_TEXT}, reason {_TEXT}, decided_at {_TIME}, tries BIGINT NOT NULL, claimed_by {_TEXT} DEFAULT '', "
+    "PRIMARY KEY (plan, name, key))",
+    "CREATE INDEX schedule_firings_due ON schedule_firings (status) WHERE status = 'due'",
+    f'CREATE TABLE schedule_ticks (name TEXT COLLATE "C" PRIMARY KEY, at {_TIME})',
+)
+_MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 """The statements that lead from each version to the next."""
 SCHEMA_VERSION = len(_MIGRATIONS)
 _TABLES = ("executions", "events", "inbox", "charges", "notes", "requests")

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from windlass.journal.database import SqlStore
     from windlass.journal.outbox import SqliteOutbox
     from windlass.journal.postgres_workers import WorkerTable
+    from windlass.journal.triggers import SqliteTriggers
     from windlass.ports import GateStore, Journal, Ledger
     from windlass.ports.places import SharedPlaces
 
 __all__ = ["HomeStores"]
 
-_LEDGER, _GATES, _OUTBOX, _REQUESTS, _COPY = 3, 4, 5, 6, 7
+_LEDGER, _GATES, _OUTBOX, _REQUESTS, _COPY, _TRIGGERS = 3, 4, 5, 6, 7, 8
 """Numbers of the stores in which one transaction runs at a time."""
 
 
@@ -83,6 +84,11 @@ class HomeStores:
         from windlass.journal.outbox import SqliteOutbox
 
         return SqliteOutbox(self._file if self._url is None else _postgres(self._url, _OUTBOX))
+
+    def triggers(self) -> SqliteTriggers:
+        from windlass.journal.triggers import SqliteTriggers
+
+        return SqliteTriggers(self._file if self._url is None else _postgres(self._url, _TRIGGERS))
 
     def tables(self) -> SqlStore:
         """The tables themselves, all of them there: for a copy."""

@@ -75,8 +75,10 @@ def check_data(
         for complaint in explain(data, error):
             report.problem(complaint.message, complaint.path, complaint.hint)
         _Meaning.of_flawed(data, error, report, tools).check()
+        _check_triggers(data.get("triggers"), data.get("inputs"), report)
         return report.findings(None)
     _Meaning.of_plan(plan, report, tools).check()
+    _check_triggers(plan.triggers, plan.inputs, report)
     return report.findings(plan)
 
 
@@ -84,7 +86,15 @@ def check_steps(plan: Plan, *, tools: ToolCatalog | None = None) -> Findings:
     """Check the meaning of a plan that was built in Python."""
     report = Report("", None)
     _Meaning.of_plan(plan, report, tools).check()
+    _check_triggers(plan.triggers, plan.inputs, report)
     return report.findings(plan)
+
+
+def _check_triggers(found: Any, inputs: Any, report: Report) -> None:
+    if found:
+        from windlass.plan.triggers import check_triggers  # most plans have none
+
+        check_triggers(found, inputs if isinstance(inputs, dict) else {}, report)
 
 
 def _check_empty_grants(steps: Any, report: Report) -> None:

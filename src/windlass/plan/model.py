@@ -496,6 +496,8 @@ class Plan(CheckedValue):
     """The summaries of its agents' conversations."""
     env: dict[str, Any] = field(default_factory=dict)
     """Variables of all its commands; a step's own `env` stands over it."""
+    triggers: tuple[dict[str, Any], ...] = ()
+    """The times at which it starts by itself, once it is scheduled: `windlass schedule add`."""
     steps: tuple[Step, ...] = field(min_length=1, max_length=MAX_STEPS)
 
     def _after(self) -> Plan:
@@ -506,8 +508,8 @@ class Plan(CheckedValue):
 
     @cached_property
     def encoded(self) -> bytes:
-        """The plan as canonical JSON, which is journalled and hashed."""
-        return self.model_dump_json(by_alias=True, exclude_defaults=True).encode()
+        """The plan as canonical JSON, which is journalled and hashed: all that an execution needs of it."""
+        return self.model_dump_json(by_alias=True, exclude_defaults=True, exclude={"triggers"}).encode()
 
     @cached_property
     def digest(self) -> str:

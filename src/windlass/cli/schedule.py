@@ -1,0 +1,254 @@
+"""`schedule`: plans that start by their triggers, and why one did not start (L1)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from windlass.cli.command import Argument, Group, Option
+from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, say, suggest, who, with_engine
+from windlass.clock import iso
+from windlass.errors import UsageError
+
+if TYPE_CHECKING:
+    from windlass.core.triggers import Firing
+    from windlass.engine.engine import Engine
+    from windlass.engine.schedule import Schedule, ScheduleView, TriggerView
+    from windlass.ports.triggers import ScheduledPlan
+
+__all__ = ["register"]
+
+PlanFile = Annotated[Path, Argument(metavar="PLAN", help="Plan file with `triggers`")]
+TriggerName = Annotated[str | None, Argument(metavar="TRIGGER", help="Only this one")]
+SILENT = 300.0
+"""Seconds without a tick after which it is said that nobody looks at the triggers."""
+
+
+def register(app: Group) -> None:
+    text = "Start plans by their triggers, and ask why one did not start."
+    group = Group("schedule", help=text, no_args_is_help=True)
+    group.add(add)
+    group.add(remove)
+    group.add(list_triggers, "list")
+    group.add(why)
+    group.add(pause)
+    group.add(resume)
+    group.add(tick)
+    app.add_command(group)
+
+
+def add(
+    plan: PlanFile,
+    workdir: Annotated[
+        Path | None, Option("--workdir", "-C", metavar="DIR", help="Working directory of the steps")
+    ] = None,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Let the triggers of a plan start it from now on."""
+
+    async def work(schedule: Schedule) -> int:
+        found = await schedule.add(plan, workdir or Path.cwd())
+        if as_json:
+            print_json(_data(found))
+        else:
+            for view in found.triggers:
+                out(_head(view))
+        _suggest_tick(found)
+        return 0
+
+    _with_schedule(work, home, make=True)
+
+
+def remove(plan: PlanFile, home: Home = None) -> None:
+    """Let the triggers of a plan start it no more. What they have started goes on."""
+
+    async def work(schedule: Schedule) -> int:
+        await schedule.remove(plan)
+        say(f"{plan} is not scheduled any more")
+        return 0
+
+    _with_schedule(work, home)
+
+
+def list_triggers(as_json: AsJson = False, home: Home = None) -> None:
+    """List the triggers of scheduled plans with their next time and their last execution."""
+
+    async def work(schedule: Schedule) -> int:
+        found = await schedule.view()
+        if as_json:
+            print_json(_data(found))
+            return 0
+        for view in found.triggers:
+            last = next((_line(firing, view.trigger.zone) for firing in view.state.firings), "no time has come yet")
+            out(f"{view.plan.path} {_head(view)}; last: {last}")
+        _tell_unread(found.unread)
+        if found.triggers or found.unread:
+            _suggest_tick(found)
+        else:
+            say("No scheduled plans.")
+        return 0
+
+    _with_schedule(work, home)
+
+
+def why(
+    plan: PlanFile,
+    trigger: TriggerName = None,
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="Maximum of past times to show")] = 10,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Show why a trigger did or did not start its plan: its next time, and what became of each time before."""
+
+    async def work(schedule: Schedule) -> int:
+        found = await schedule.view(plan)
+        chosen = [view for view in found.triggers if trigger in (None, view.trigger.id)]
+        if found.triggers and not chosen:
+            known = ", ".join(view.trigger.id for view in found.triggers)
+            raise UsageError(f"{plan} has no trigger {trigger!r}; it has: {known}")
+        if as_json:
+            print_json(_data(found._replace(triggers=chosen), limit))
+            return 0
+        for view in chosen:
+            out(_head(view))
+            for firing in view.state.firings[:limit]:
+                out(f"  {_line(firing, view.trigger.zone)}")
+            if not view.state.firings:
+                out("  no time has come since it was scheduled")
+        _tell_unread(found.unread)
+        _suggest_tick(found)
+        return 0
+
+    _with_schedule(work, home)
+
+
+def pause(plan: PlanFile, trigger: TriggerName = None, home: Home = None) -> None:
+    """Pause the triggers of a plan: they start nothing until they are resumed."""
+    _pause(plan, trigger, f"by {who()}", home)
+
+
+def resume(plan: PlanFile, trigger: TriggerName = None, home: Home = None) -> None:
+    """Resume the triggers of a plan: they start it from their next time on."""
+    _pause(plan, trigger, "", home)
+
+
+def _pause(plan: Path, trigger: str | None, reason: str, home: str | None) -> None:
+    async def work(schedule: Schedule) -> int:
+        for name in await schedule.pause(plan, trigger, reason):
+            say(f"{name} is {'paused' if reason else 'resumed'}")
+        return 0
+
+    _with_schedule(work, home)
+
+
+def tick(as_json: AsJson = False, home: Home = None) -> None:
+    """Start what is due in the background, and end; exit code 1 if something could not be started.
+
+    Call it once a minute: a time that has come is decided on once, however often and by how many it is called.
+    """
+
+    async def work(schedule: Schedule) -> int:
+        firings, unread = await schedule.tick()
+        if as_json:
+            told = [{"plan": one.plan, "trigger": one.trigger, **_firing_data(one.firing)} for one in firings]
+            print_json({"firings": told, "unreadable": _unread_data(unread)})
+        else:
+            for one in firings:
+                out(f"{one.plan} {one.trigger}: {_line(one.firing)}")
+            _tell_unread(unread)
+        return 1 if unread or any(one.firing.status == "refused" for one in firings) else 0
+
+    _with_schedule(work, home)
+
+
+def _with_schedule(work: Callable[[Schedule], Awaitable[int]], home: str | None, *, make: bool = False) -> None:
+    """Open the engine and the triggers of a home, do the work, and end with its exit code."""
+
+    async def main(engine: Engine) -> int:
+        from windlass.cli.detach import drive_elsewhere
+        from windlass.engine.schedule import Schedule
+        from windlass.journal.stores import HomeStores
+
+        async def drive(execution: str) -> None:
+            await drive_elsewhere(engine, execution)
+
+        with tempfile.TemporaryDirectory() as aside:  # looking makes no home
+            stores = HomeStores(engine.home, engine.settings.journal)
+            store = (stores if stores.exist else HomeStores(Path(aside))).triggers()
+            try:
+                return await work(Schedule(engine, store, drive))
+            finally:
+                await store.close()
+
+    raise CommandEnd(with_engine(main, home, make=make))
+
+
+def _head(view: TriggerView) -> str:
+    from windlass.core.triggers import shown_time
+
+    at = _next(view)
+    shown = shown_time(at, view.trigger.zone) if at is not None else "never"
+    paused = f", paused: {view.state.paused}" if view.state.paused else ""
+    return f"{view.trigger.id}: {view.trigger.schedule}, next {shown}{paused}"
+
+
+def _next(view: TriggerView) -> float | None:
+    from windlass.plan.cron import next_time
+
+    return next_time(view.trigger.cron, view.trigger.zone, view.state.until)
+
+
+def _line(firing: Firing, zone: str = "UTC") -> str:
+    from windlass.core.triggers import FiringStatus, shown_time
+
+    never = firing.status in (FiringStatus.SKIPPED, FiringStatus.MISSED, FiringStatus.WAITING, FiringStatus.REFUSED)
+    shown = f"{shown_time(firing.at, zone)} {firing.status}{'' if never else f' {firing.execution}'}"
+    return f"{shown}: {firing.reason}" if firing.reason else shown
+
+
+def _data(found: ScheduleView, limit: int = 1) -> dict[str, Any]:
+    triggers = [
+        {
+            "plan": view.plan.path,
+            "workdir": view.plan.workdir,
+            "trigger": view.trigger.id,
+            "cron": view.trigger.cron,
+            "zone": view.trigger.zone,
+            "next": iso(_next(view)),
+            "paused": view.state.paused,
+            "firings": [_firing_data(firing) for firing in view.state.firings[:limit]],
+        }
+        for view in found.triggers
+    ]
+    ticks = {name: iso(at) for name, at in found.ticks.items()}
+    return {"triggers": triggers, "unreadable": _unread_data(found.unread), "ticks": ticks}
+
+
+def _firing_data(firing: Firing) -> dict[str, Any]:
+    return {
+        "at": iso(firing.at),
+        "status": firing.status.value,
+        "execution": firing.execution,
+        "reason": firing.reason,
+        "decided_at": iso(firing.decided_at),
+    }
+
+
+def _unread_data(unread: list[ScheduledPlan]) -> list[dict[str, str]]:
+    return [{"plan": plan.path, "trouble": plan.trouble} for plan in unread]
+
+
+def _tell_unread(unread: list[ScheduledPlan]) -> None:
+    for plan in unread:
+        suggest(f"{plan.path} cannot be read, so nothing starts it: {plan.trouble}")
+
+
+def _suggest_tick(found: ScheduleView) -> None:
+    """Say so where nobody looks at the triggers."""
+    last = max(found.ticks.values(), default=None)
+    if last is None or found.now - last > SILENT:
+        when = "no tick has come yet" if last is None else f"the last tick came at {iso(last)}"
+        suggest(f"{when}: nothing starts before `windlass schedule tick` runs, once a minute")

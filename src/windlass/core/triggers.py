@@ -1,0 +1,304 @@
+"""Rules of triggers: which executions are due, which are skipped, and why. Pure: no clock, no disk (L1).
+
+A trigger has a nominal time for each execution. `take_turn` decides on every nominal time that has come since its last
+turn and writes one `Firing` for each, so that each is decided on once: the turn is stored only if no other process took
+one meanwhile. An execution's id is made of the plan, the trigger and the nominal time.
+
+    due → started → completed | partial | failed | cancelled | removed
+    due → refused          waiting → due          skipped, missed: never started
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from windlass.core.budget import NOTHING, Amount, BudgetLimit
+from windlass.ids import derived_id
+from windlass.plan.cron import next_time
+from windlass.plan.triggers import Trigger
+
+__all__ = [
+    "Firing",
+    "FiringStatus",
+    "TriggerContext",
+    "TriggerState",
+    "TriggerTurn",
+    "budget_left",
+    "day_start",
+    "first_state",
+    "shown_time",
+    "take_turn",
+]
+
+LATE = 120.0
+"""Seconds that a start may be late in any case: a tick comes once a minute."""
+MOST_CAUGHT_UP = 100
+"""Times that one turn catches up with, the newest ones."""
+MOST_WAITING = 10
+"""Executions that wait in the queue of a trigger."""
+MOST_STARTS = 3
+"""Times that an execution is started whose process dies each time."""
+
+
+class FiringStatus(StrEnum):
+    DUE = "due"
+    """Decided on, and not started yet."""
+    WAITING = "waiting"
+    """In the queue behind an unfinished one."""
+    STARTED = "started"
+    """Its execution is unfinished."""
+    COMPLETED = "completed"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REMOVED = "removed"
+    """Its execution is not in the journal any more."""
+    SKIPPED = "skipped"
+    """Not started, by a rule."""
+    MISSED = "missed"
+    """Nobody looked at the time, or not early enough."""
+    REFUSED = "refused"
+    """It could not be started."""
+
+    @property
+    def unfinished(self) -> bool:
+        return self in (FiringStatus.DUE, FiringStatus.STARTED)
+
+
+_COUNTED = (FiringStatus.COMPLETED, FiringStatus.PARTIAL, FiringStatus.FAILED, FiringStatus.REFUSED)
+"""Ends that say whether a plan works."""
+
+
+class Firing(msgspec.Struct, frozen=True):
+    """One nominal time of a trigger, and what became of it."""
+
+    key: str
+    """Names it among those of its trigger."""
+    at: float
+    """The nominal time."""
+    execution: str
+    """The id that its execution has or would have."""
+    status: FiringStatus
+    reason: str = ""
+    decided_at: float = 0.0
+    tries: int = 0
+    """Starts after the first one, because the process that drove it died."""
+
+
+class TriggerState(msgspec.Struct, frozen=True):
+    """All that is known of a trigger."""
+
+    until: float
+    """The nominal times up to here are decided on."""
+    schedule: str
+    """The schedule that they are times of."""
+    firings: tuple[Firing, ...] = ()
+    """The unfinished and the last ones, newest first."""
+    version: int = 0
+    """Counts the turns."""
+    paused: str = ""
+    """The reason why it is paused; empty if it is not."""
+    resumed_at: float = 0.0
+    """The time when it was last resumed: failures before that do not count."""
+
+    def of(self, *statuses: FiringStatus) -> list[Firing]:
+        return [firing for firing in self.firings if firing.status in statuses]
+
+
+class TriggerContext(NamedTuple):
+    """Facts that a turn depends on, besides the trigger's own."""
+
+    last_tick: float | None = None
+    """The time of the last look at the triggers before this one."""
+    trouble: str = ""
+    """The reason why the plan could not be read until now."""
+    spent: Amount = NOTHING
+    """Spending of the day by executions of a trigger that has a budget."""
+
+
+class TriggerTurn(NamedTuple):
+    """A turn of a trigger."""
+
+    state: TriggerState
+    """The state after it, with the firings from before it."""
+    firings: list[Firing]
+    """New and changed firings, oldest first."""
+
+
+def first_state(trigger: Trigger, now: float) -> TriggerState:
+    """The state of a trigger that was just scheduled: nothing before that is caught up with."""
+    return TriggerState(now, trigger.schedule)
+
+
+def take_turn(
+    trigger: Trigger, plan: str, state: TriggerState, now: float, found: Mapping[str, str], seen: TriggerContext
+) -> TriggerTurn:
+    """Decide on all times until now. `found` is what became of started executions, by their ids.
+
+    It is an execution's status, `removed`, or `cut off` for one whose process died; empty is that it goes on.
+    """
+    if state.schedule != trigger.schedule:  # times of a schedule that was changed begin now
+        state = msgspec.structs.replace(state, until=max(state.until, now), schedule=trigger.schedule)
+    changed = {firing.key: firing for firing in _settled(state, found, now)}
+    known = [changed.get(firing.key, firing) for firing in state.firings]
+    paused = state.paused or _failing(trigger, known, state.resumed_at)
+    refusal = f"paused: {paused}" if paused else _over_budget(trigger, seen.spent)
+    busy = next((firing for firing in known if firing.status.unfinished), None)
+    waiting = sorted((f for f in known if f.status is FiringStatus.WAITING), key=lambda firing: firing.at)
+    if refusal:
+        changed |= {firing.key: _skipped(firing, refusal) for firing in waiting}
+    elif waiting and busy is None:
+        busy = msgspec.structs.replace(waiting.pop(0), status=FiringStatus.DUE, reason="", decided_at=now)
+        changed[busy.key] = busy
+    times = _Times(trigger, plan, state.until, now)
+    due = list(times)
+    new = [_skipped(firing, refusal) for firing in due] if refusal else _decided(trigger, due, busy, len(waiting))
+    after = msgspec.structs.replace(state, until=times.until, version=state.version + 1, paused=paused)
+    return TriggerTurn(after, [*changed.values(), *times.missed(seen), *new])
+
+
+def _failing(trigger: Trigger, firings: Sequence[Firing], since: float) -> str:
+    """The reason to pause a trigger whose last executions all failed; cancelled ones do not count."""
+    if not trigger.pause_after:
+        return ""
+    ended = [firing.status for firing in firings if firing.status in _COUNTED and firing.decided_at > since]
+    last = ended[: trigger.pause_after]
+    if len(last) < trigger.pause_after or FiringStatus.COMPLETED in last:
+        return ""
+    return f"the last {len(last)} executions failed (pause_after)"
+
+
+def _over_budget(trigger: Trigger, spent: Amount) -> str:
+    limit = trigger.budget
+    if limit is None:
+        return ""
+    if limit.usd is not None and (spent.usd or 0.0) >= limit.usd:
+        return f"${spent.usd or 0.0:.2f} of ${limit.usd:.2f} for the day are spent (budget)"
+    if limit.tokens is not None and (spent.tokens or 0) >= limit.tokens:
+        return f"{spent.tokens or 0:,} of {limit.tokens:,} tokens for the day are used (budget)"
+    return ""
+
+
+def budget_left(trigger: Trigger, own: BudgetLimit | None, spent: Amount) -> Amount:
+    """The limit of an execution: the plan's own, and what is left of the trigger's for the day; the smaller counts."""
+    day = trigger.budget
+    usd = [one.usd for one in (own,) if one is not None and one.usd is not None]
+    tokens = [one.tokens for one in (own,) if one is not None and one.tokens is not None]
+    if day is not None and day.usd is not None:
+        usd.append(max(day.usd - (spent.usd or 0.0), 0.0))
+    if day is not None and day.tokens is not None:
+        tokens.append(max(day.tokens - (spent.tokens or 0), 0))
+    return Amount(min(usd, default=None), min(tokens, default=None))
+
+
+def day_start(trigger: Trigger, now: float) -> float:
+    """The beginning of the day in the trigger's zone."""
+    today = datetime.fromtimestamp(now, ZoneInfo(trigger.zone))
+    return today.replace(hour=0, minute=0, second=0, microsecond=0, fold=0).timestamp()
+
+
+def _settled(state: TriggerState, found: Mapping[str, str], now: float) -> Iterator[Firing]:
+    """Started executions that have ended, or have to be started again."""
+    for firing in state.of(FiringStatus.STARTED):
+        became = found.get(firing.execution, "")
+        if became == "cut off":
+            tries = firing.tries + 1
+            if tries < MOST_STARTS:
+                yield msgspec.structs.replace(firing, status=FiringStatus.DUE, tries=tries, decided_at=now)
+            elif not firing.reason:
+                reason = f"its process died {tries} times: windlass resume {firing.execution}"
+                yield msgspec.structs.replace(firing, reason=reason)
+        elif became:
+            yield msgspec.structs.replace(firing, status=FiringStatus(became), reason="")
+
+
+def _decided(trigger: Trigger, due: Sequence[Firing], busy: Firing | None, waiting: int) -> Iterator[Firing]:
+    """Apply the rule for overlaps to times that have come, oldest first."""
+    if trigger.overlap == "allow":
+        yield from due
+        return
+    queue = trigger.overlap == "queue"
+    for number, firing in enumerate(due, 1):
+        if not queue and number < len(due):
+            yield _skipped(firing, "a later time had come, too, and only that one is started (overlap: skip)")
+        elif busy is None:
+            busy = firing
+            yield firing
+        elif not queue:
+            yield _skipped(firing, f"execution {busy.execution} was unfinished (overlap: skip)")
+        elif waiting >= MOST_WAITING:
+            yield _skipped(firing, f"{MOST_WAITING} executions were waiting already (overlap: queue)")
+        else:
+            waiting += 1
+            reason = f"waits for the end of execution {busy.execution} (overlap: queue)"
+            yield msgspec.structs.replace(firing, status=FiringStatus.WAITING, reason=reason)
+
+
+def _skipped(firing: Firing, reason: str) -> Firing:
+    return msgspec.structs.replace(firing, status=FiringStatus.SKIPPED, reason=reason)
+
+
+class _Times:
+    """The nominal times of a trigger between its last turn and now."""
+
+    def __init__(self, trigger: Trigger, plan: str, since: float, now: float) -> None:
+        self._trigger, self._plan, self._since, self._now = trigger, plan, since, now
+        self._window = max(trigger.catch_up, LATE)
+        self.until = since
+        """The last time that is decided on."""
+
+    def __iter__(self) -> Iterator[Firing]:
+        """Times that have come and are not too late."""
+        times: list[Firing] = []
+        at: float | None = max(self._since, self._now - self._window - self._trigger.jitter)
+        while at is not None and (at := self._next(at)) is not None and self._starts(at) <= self._now:
+            self.until = at
+            if not self._is_missed(at):
+                times.append(self._firing(at, FiringStatus.DUE))
+        yield from times[-MOST_CAUGHT_UP:]
+
+    def missed(self, seen: TriggerContext) -> Iterator[Firing]:
+        """One firing for all times that are too late: there may be very many."""
+        first = self._next(self._since)
+        if first is None or not self._is_missed(first):
+            return
+        zone = self._trigger.zone
+        why = f"the plan could not be read: {seen.trouble}"
+        if not seen.trouble:
+            last = f"since {shown_time(seen.last_tick, zone)}" if seen.last_tick is not None else "before"
+            why = f"at {shown_time(self._now, zone)} no tick had come {last}"
+        yield self._firing(first, FiringStatus.MISSED, f"{why}; it may be {_minutes(self._window)} late (catch_up)")
+        self.until = max(self.until, self._now - self._window - self._trigger.jitter)
+
+    def _next(self, after: float) -> float | None:
+        return next_time(self._trigger.cron, self._trigger.zone, after)
+
+    def _starts(self, at: float) -> float:
+        """The time at which it is to be started: for one nominal time always the same, whoever asks."""
+        part = int(self._id(at).replace("-", "")[-8:], 16) / 2**32
+        return at + part * self._trigger.jitter
+
+    def _is_missed(self, at: float) -> bool:
+        return self._starts(at) < self._now - self._window
+
+    def _id(self, at: float) -> str:
+        return derived_id(at, self._plan, self._trigger.id, f"{at:.0f}")
+
+    def _firing(self, at: float, status: FiringStatus, reason: str = "") -> Firing:
+        return Firing(f"{at:.0f}", at, self._id(at), status, reason, self._now)
+
+
+def shown_time(at: float, zone: str) -> str:
+    """A time in a zone, for people."""
+    return datetime.fromtimestamp(at, ZoneInfo(zone)).isoformat(sep=" ", timespec="minutes")
+
+
+def _minutes(seconds: float) -> str:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours and minutes else f"{hours} h" if hours else f"{minutes} min"

@@ -1,0 +1,256 @@
+"""Starts executions by the triggers of scheduled plans: `tick` looks once, and whoever calls it looks again (L1).
+
+    turn of each trigger (decided, written once) → claim → create, by an id that is always the same → drive → settle
+
+A process that dies anywhere between leaves a firing that is due, and the next tick takes it up where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.core.budget import NOTHING, Amount
+from windlass.core.transitions import ExecutionStatus
+from windlass.core.triggers import (
+    Firing,
+    FiringStatus,
+    TriggerContext,
+    TriggerState,
+    budget_left,
+    day_start,
+    first_state,
+    take_turn,
+)
+from windlass.engine.engine import Engine
+from windlass.engine.observer import STARTING
+from windlass.engine.run_request import RunRequest
+from windlass.errors import Conflict, JournalError, NotFound, UsageError, WindlassError
+from windlass.faults import fault_point
+from windlass.plan.triggers import Trigger, triggers_of
+from windlass.ports import Head
+from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore
+
+__all__ = ["Schedule", "ScheduleView", "TriggerView"]
+
+
+LONGEST = 30 * 86400.0
+"""Seconds before a day in which an execution may have begun that spends on it."""
+
+
+class TriggerView(NamedTuple):
+    """A trigger of a scheduled plan, with all that is known of it."""
+
+    plan: ScheduledPlan
+    trigger: Trigger
+    state: TriggerState
+
+
+class ScheduleView(NamedTuple):
+    """Scheduled plans, and who looks after them."""
+
+    triggers: list[TriggerView]
+    unread: list[ScheduledPlan]
+    """Plans whose triggers cannot be read, with the reason."""
+    ticks: dict[str, float]
+    """The times of the last looks at the triggers, by who looked."""
+    now: float
+
+
+class Schedule:
+    """The scheduled plans of a home."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: TriggerStore,
+        drive: Callable[[str], Awaitable[object]],
+        clock: Clock | None = None,
+    ) -> None:
+        """`drive` begins to drive an execution, here or in another process. Without a clock, it is the engine's."""
+        self._engine = engine
+        self._store = store
+        self._drive = drive
+        self._now = (clock or engine.clock).now
+
+    async def add(self, path: Path, workdir: Path) -> ScheduleView:
+        """Schedule a plan: its triggers start it from now on."""
+        plan = ScheduledPlan(str(path.resolve()), str(workdir.resolve()), self._now())
+        triggers = self._read(plan)
+        if not triggers:
+            raise UsageError(
+                f"{path} has no `triggers`, so nothing would start it",
+                advice=("add some, like in docs/triggers.md", f"start it now: windlass run {path}"),
+            )
+        await self._store.add_plan(plan)
+        for trigger in triggers:
+            await self._state(plan, trigger)
+        return await self.view(path)
+
+    async def remove(self, path: Path) -> None:
+        """Let a plan start by itself no more. What it has started goes on."""
+        if not await self._store.remove_plan(str(path.resolve())):
+            raise _unscheduled(path)
+
+    async def view(self, path: Path | None = None) -> ScheduleView:
+        """All scheduled plans, or one."""
+        wanted = str(path.resolve()) if path is not None else None
+        plans = [plan for plan in await self._store.plans() if wanted in (None, plan.path)]
+        if path is not None and not plans:
+            raise _unscheduled(path)
+        found = ScheduleView([], [], await self._store.ticks(), self._now())
+        for plan in plans:
+            try:
+                triggers = self._read(plan)
+            except WindlassError as error:
+                found.unread.append(plan._replace(trouble=error.message))
+                continue
+            for trigger in triggers:
+                state = await self._store.state(plan.path, trigger.id)
+                found.triggers.append(TriggerView(plan, trigger, state or first_state(trigger, found.now)))
+        return found
+
+    async def pause(self, path: Path, trigger: str | None, reason: str) -> list[str]:
+        """Let a trigger of a plan, or all, start nothing until they are resumed; an empty reason resumes them."""
+        chosen = [view for view in (await self.view(path)).triggers if trigger in (None, view.trigger.id)]
+        if not chosen:
+            raise UsageError(f"{path} has no trigger {trigger!r}" if trigger else f"{path} cannot be read")
+        for view in chosen:
+            written = False
+            while not written:  # a tick may take a turn meanwhile
+                state = await self._state(view.plan, view.trigger)
+                changed = msgspec.structs.replace(state, version=state.version + 1, paused=reason)
+                if not reason:  # it begins with its next time, and with no failure
+                    changed = msgspec.structs.replace(changed, until=self._now(), resumed_at=self._now())
+                written = await self._store.write(view.plan.path, view.trigger.id, changed, ())
+        return [view.trigger.id for view in chosen]
+
+    async def tick(self, by: str = "tick") -> tuple[list[TriggerFiring], list[ScheduledPlan]]:
+        """Start everything that is due; gives what came of it, and the plans that could not be read."""
+        now = self._now()
+        last = max((await self._store.ticks()).values(), default=None)
+        await self._store.ticked(by, now)
+        reports: list[TriggerFiring] = []
+        unread: list[ScheduledPlan] = []
+        readable: dict[str, tuple[ScheduledPlan, dict[str, Trigger]]] = {}
+        for plan in await self._store.plans():
+            try:
+                triggers = self._read(plan)
+            except WindlassError as error:
+                unread.append(plan._replace(trouble=error.message))
+                if error.message != plan.trouble:
+                    await self._store.note_trouble(plan.path, error.message)
+                continue
+            readable[plan.path] = plan, {trigger.id: trigger for trigger in triggers}
+            for trigger in triggers:
+                reports += await self._turn(plan, trigger, now, last)
+            if plan.trouble:
+                await self._store.note_trouble(plan.path, "")
+        for claimed in await self._store.claim(self._engine.driver, self._engine.journal.alive):
+            reports.append(await self._start(claimed, *readable.get(claimed.plan, (None, {}))))
+        return reports, unread
+
+    def _read(self, plan: ScheduledPlan) -> list[Trigger]:
+        return triggers_of(self._engine.read(plan.path, plan.workdir).plan)
+
+    async def _state(self, plan: ScheduledPlan, trigger: Trigger) -> TriggerState:
+        """The state of a trigger; a new one begins now."""
+        found = await self._store.state(plan.path, trigger.id)
+        if found is None:
+            found = first_state(trigger, self._now())
+            await self._store.write(plan.path, trigger.id, found, ())
+        return found
+
+    async def _turn(self, plan: ScheduledPlan, trigger: Trigger, now: float, last: float | None) -> list[TriggerFiring]:
+        state = await self._state(plan, trigger)
+        started = state.of(FiringStatus.STARTED)
+        found = {firing.execution: await self._became(firing, now) for firing in started}
+        seen = TriggerContext(last, plan.trouble, await self._spent(plan, trigger, now))
+        turn = take_turn(trigger, plan.path, state, now, found, seen)
+        if not turn.firings and turn.state.schedule == state.schedule:
+            return []
+        if not await self._store.write(plan.path, trigger.id, turn.state, turn.firings):
+            return []  # another process has taken this turn, and starts what is due
+        settled = [firing for firing in turn.firings if firing.status is not FiringStatus.DUE]
+        return [TriggerFiring(plan.path, trigger.id, firing) for firing in settled]
+
+    async def _spent(self, plan: ScheduledPlan, trigger: Trigger, now: float) -> Amount:
+        """The spending of the day by executions of a trigger that has a budget."""
+        if trigger.budget is None:
+            return NOTHING
+        day = day_start(trigger, now)
+        own = await self._store.executions(plan.path, trigger.id, day - LONGEST)
+        spent = [one for one in await self._engine.ledger.spent("execution", day) if one.heading in own]
+        return Amount(sum(one.usd for one in spent), sum(one.tokens_in + one.tokens_out for one in spent))
+
+    async def _became(self, firing: Firing, now: float) -> str:
+        head = await self._head(firing.execution)
+        if head is None:
+            return "removed"
+        if ExecutionStatus(head.status).finished:
+            return head.status
+        return "cut off" if self._is_cut_off(head, now) else ""
+
+    def _is_cut_off(self, head: Head, now: float) -> bool:
+        if head.status == ExecutionStatus.PENDING:  # its driver may be about to begin
+            return now - head.updated_at > STARTING
+        return head.status == ExecutionStatus.RUNNING and not self._engine.driven(head)
+
+    async def _head(self, execution: str) -> Head | None:
+        return next(iter(await self._engine.journal.heads(prefix=execution, limit=1)), None)
+
+    async def _start(
+        self, claimed: TriggerFiring, plan: ScheduledPlan | None, triggers: dict[str, Trigger]
+    ) -> TriggerFiring:
+        """Start a firing that this process has claimed, and write down what came of it."""
+        firing = claimed.firing
+        status, reason = FiringStatus.STARTED, ""
+        head = await self._head(firing.execution)
+        try:
+            if head is None:
+                await self._create(claimed, plan, triggers.get(claimed.trigger))
+                fault_point("trigger.created")
+        except JournalError:
+            raise  # the next tick tries again
+        except WindlassError as error:
+            status, reason = FiringStatus.REFUSED, error.message
+        else:
+            if head is None or (not ExecutionStatus(head.status).finished and not self._engine.driven(head)):
+                reason = await self._driven(firing.execution)
+        await self._store.settle(claimed, status, reason)
+        return claimed._replace(firing=msgspec.structs.replace(firing, status=status, reason=reason))
+
+    async def _driven(self, execution: str) -> str:
+        """Begin to drive an execution; gives the reason why it cannot be."""
+        try:
+            await self._drive(execution)
+            fault_point("trigger.driven")
+        except JournalError:
+            raise
+        except WindlassError as error:
+            head = await self._head(execution)
+            moved_on = head is not None and (ExecutionStatus(head.status).finished or self._engine.driven(head))
+            return "" if moved_on else error.message
+        return ""
+
+    async def _create(self, claimed: TriggerFiring, plan: ScheduledPlan | None, trigger: Trigger | None) -> None:
+        if plan is None or trigger is None:
+            raise NotFound(f"{claimed.plan} cannot be read, or has no trigger {claimed.trigger} any more")
+        request = RunRequest(plan_file=plan.path, workdir=plan.workdir, inputs=trigger.inputs)
+        if trigger.budget is not None:
+            own = self._engine.read(plan.path, plan.workdir).plan.budget
+            left = budget_left(trigger, own, await self._spent(plan, trigger, self._now()))
+            request = replace(request, budget=left.usd, budget_tokens=left.tokens)
+        try:
+            await request.create(self._engine, id=claimed.firing.execution)
+        except Conflict:  # a process that was taken for dead has made it
+            return
+
+
+def _unscheduled(path: Path) -> UsageError:
+    return UsageError(f"{path} is not scheduled", advice=("see the scheduled plans: windlass schedule list",))

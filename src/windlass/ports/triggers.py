@@ -1,0 +1,75 @@
+"""The seam towards what is kept of triggers: scheduled plans, turns, firings, ticks (L1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from windlass.core.triggers import Firing, FiringStatus, TriggerState
+
+__all__ = ["ScheduledPlan", "TriggerFiring", "TriggerStore"]
+
+
+class ScheduledPlan(NamedTuple):
+    """A plan file whose triggers start executions."""
+
+    path: str
+    workdir: str
+    """The working directory of its executions."""
+    added_at: float
+    trouble: str = ""
+    """The reason why it could not be read at the last tick."""
+
+
+class TriggerFiring(NamedTuple):
+    """A firing of a trigger of a plan."""
+
+    plan: str
+    trigger: str
+    firing: Firing
+
+
+class TriggerStore(Protocol):
+    """Keeps them among all processes of a home."""
+
+    async def plans(self) -> list[ScheduledPlan]: ...
+
+    async def add_plan(self, plan: ScheduledPlan) -> None:
+        """Add a plan, or replace what is known of it."""
+        ...
+
+    async def note_trouble(self, path: str, trouble: str) -> None:
+        """Note why a plan cannot be read; empty is that it can."""
+        ...
+
+    async def remove_plan(self, path: str) -> bool:
+        """Remove a plan with all of its triggers; False if it was not there."""
+        ...
+
+    async def state(self, plan: str, trigger: str) -> TriggerState | None: ...
+
+    async def write(self, plan: str, trigger: str, state: TriggerState, firings: Sequence[Firing]) -> bool:
+        """Write a turn, in one transaction; False if another process has taken that turn, and nothing is written."""
+        ...
+
+    async def claim(self, me: str, alive: Callable[[str], bool]) -> list[TriggerFiring]:
+        """Claim all firings that are due and that no other living process has claimed."""
+        ...
+
+    async def settle(self, claimed: TriggerFiring, status: FiringStatus, reason: str = "") -> None:
+        """Write down what became of a claimed firing."""
+        ...
+
+    async def executions(self, plan: str, trigger: str, since: float) -> set[str]:
+        """The ids of the executions of its times since then."""
+        ...
+
+    async def ticked(self, by: str, at: float) -> None:
+        """Note that somebody has looked at the triggers: `tick` or `serve`."""
+        ...
+
+    async def ticks(self) -> dict[str, float]:
+        """The times of the last looks, by who looked."""
+        ...
+
+    async def close(self) -> None: ...

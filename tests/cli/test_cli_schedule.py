@@ -1,0 +1,62 @@
+"""`schedule`: add, list, tick, why, from the command line to the disk (L1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+PLAN = """
+    name: nightly
+    triggers:
+      - {id: night, cron: "0 3 1 1 *", zone: Europe/Berlin}
+    steps:
+      - {id: a, run: "true"}
+"""
+
+
+def test_l1_looking_makes_no_home(project: Project, windlass: Windlass) -> None:
+    assert windlass("schedule", "list").err == "No scheduled plans.\n"
+    assert windlass("schedule", "tick", "--json").json == {"firings": [], "unreadable": []}
+    assert "is not scheduled" in windlass("schedule", "why", project.plan(PLAN), code=2).err
+    assert not project.home.exists()
+
+
+def test_l1_a_scheduled_plan_is_listed_with_its_next_time(project: Project, windlass: Windlass) -> None:
+    plan = project.plan(PLAN)
+    added = windlass("schedule", "add", plan)
+    assert "night: 0 3 1 1 * Europe/Berlin, next 20" in added.out
+    assert "no tick has come yet: nothing starts before `windlass schedule tick` runs" in added.err
+    assert windlass("schedule", "tick").out == ""
+    listed = windlass("schedule", "list")
+    assert listed.out.startswith(f"{project.path / plan} night: 0 3 1 1 * Europe/Berlin, next 20")
+    assert listed.out.endswith("-01-01 03:00+01:00; last: no time has come yet\n")
+    assert listed.err == "", "somebody looks"
+    told = windlass("schedule", "list", "--json").json
+    (trigger,) = told["triggers"]
+    assert (trigger["trigger"], trigger["workdir"], trigger["firings"]) == ("night", str(project.path), [])
+    assert trigger["next"].endswith("-01-01T02:00:00.000Z")
+    assert list(told["ticks"]) == ["tick"]
+
+
+def test_l1_why_answers_for_one_trigger_and_for_a_broken_plan(project: Project, windlass: Windlass) -> None:
+    plan = project.plan(PLAN)
+    windlass("schedule", "add", plan)
+    assert "no time has come since it was scheduled" in windlass("schedule", "why", plan, "night").out
+    assert "has no trigger 'noon'; it has: night" in windlass("schedule", "why", plan, "noon", code=2).err
+    project.plan(PLAN.replace("0 3 1 1 *", "0 99 * * *"))
+    assert "cannot be read, so nothing starts it: " in windlass("schedule", "why", plan).err
+    assert "'0 99 * * *' is not a cron expression" in windlass("schedule", "tick", code=1).err
+    windlass("schedule", "remove", plan)
+    assert windlass("schedule", "list").err == "No scheduled plans.\n"
+
+
+def test_l1_triggers_are_paused_and_resumed_by_a_person(project: Project, windlass: Windlass) -> None:
+    plan = project.plan(PLAN)
+    windlass("schedule", "add", plan)
+    assert windlass("schedule", "pause", plan).err == "night is paused\n"
+    assert ", paused: by " in windlass("schedule", "list").out
+    assert windlass("schedule", "list", "--json").json["triggers"][0]["paused"].startswith("by ")
+    assert windlass("schedule", "resume", plan, "night").err == "night is resumed\n"
+    assert ", paused" not in windlass("schedule", "list").out

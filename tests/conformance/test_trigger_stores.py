@@ -1,0 +1,134 @@
+"""One suite for every store of triggers: a turn is written once, and a firing is claimed by one process (L1)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from windlass.core.triggers import Firing, FiringStatus, TriggerState
+from windlass.journal.stores import HomeStores
+from windlass.journal.triggers import KEPT, SHOWN
+from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore
+
+PLAN, NAME = "/a/plan.yaml", "nightly"
+DUE, STARTED, SKIPPED = FiringStatus.DUE, FiringStatus.STARTED, FiringStatus.SKIPPED
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> HomeStores:
+    return HomeStores(tmp_path, request.getfixturevalue("postgres") if request.param == "postgres" else None)
+
+
+@pytest_asyncio.fixture
+async def store(stores: HomeStores) -> AsyncIterator[TriggerStore]:
+    made = stores.triggers()
+    yield made
+    await made.close()
+
+
+def firing(number: int, status: FiringStatus = DUE, at: float | None = None) -> Firing:
+    return Firing(str(number), at or float(number), f"id-{number}", status, "because", 7.0, 0)
+
+
+async def begun(store: TriggerStore, *firings: Firing) -> TriggerState:
+    """A trigger that has taken one turn with these firings."""
+    assert await store.write(PLAN, NAME, TriggerState(1.0, "0 3 * * * UTC"), ())
+    assert await store.write(PLAN, NAME, TriggerState(9.0, "0 3 * * * UTC", version=1), firings)
+    found = await store.state(PLAN, NAME)
+    assert found is not None
+    return found
+
+
+async def test_l1_plans_are_kept_changed_and_removed(store: TriggerStore) -> None:
+    await store.add_plan(ScheduledPlan(PLAN, "/a", 1.0))
+    await store.add_plan(ScheduledPlan(PLAN, "/b", 2.0))
+    await store.note_trouble(PLAN, "broken")
+    await store.note_trouble("/other.yaml", "not scheduled")
+    assert await store.plans() == [ScheduledPlan(PLAN, "/b", 2.0, "broken")]
+    await begun(store, firing(3))
+    assert await store.remove_plan(PLAN)
+    assert not await store.remove_plan(PLAN)
+    assert await store.plans() == []
+    assert await store.state(PLAN, NAME) is None
+    assert await store.claim("me", lambda _: False) == []
+
+
+async def test_l1_a_state_is_read_as_it_was_written_newest_first(store: TriggerStore) -> None:
+    assert await store.state(PLAN, NAME) is None
+    found = await begun(store, firing(3), firing(4, SKIPPED))
+    assert found == TriggerState(9.0, "0 3 * * * UTC", (firing(4, SKIPPED), firing(3)), 1)
+
+
+async def test_l1_of_two_processes_that_take_a_turn_one_writes_it(stores: HomeStores, store: TriggerStore) -> None:
+    await begun(store)
+    other = stores.triggers()
+    turn = TriggerState(10.0, "", version=2)
+    assert await other.write(PLAN, NAME, turn, [firing(5)])
+    assert not await store.write(PLAN, NAME, turn, [firing(6)])
+    assert not await store.write(PLAN, NAME, TriggerState(1.0, ""), ()), "it exists already"
+    await other.close()
+    found = await store.state(PLAN, NAME)
+    assert found is not None
+    assert [one.key for one in found.firings] == ["5"]
+
+
+async def test_l1_a_firing_is_claimed_once_while_its_process_lives(stores: HomeStores, store: TriggerStore) -> None:
+    await begun(store, firing(3), firing(4, SKIPPED))
+    mine = [TriggerFiring(PLAN, NAME, firing(3))]
+    assert await store.claim("me", lambda _: True) == mine
+    other = stores.triggers()
+    assert await other.claim("other", lambda _: True) == []
+    assert await store.claim("me", lambda _: True) == mine, "what this process could not finish, it takes up itself"
+    assert await other.claim("other", lambda name: name != "me") == mine, "the claim of a dead process is taken over"
+    await other.settle(mine[0], STARTED, "gone on")
+    await store.settle(mine[0], FiringStatus.REFUSED, "too late")
+    await other.close()
+    found = await store.state(PLAN, NAME)
+    assert found is not None
+    assert [(one.status, one.reason) for one in found.of(STARTED)] == [(STARTED, "gone on")]
+    assert await store.claim("me", lambda _: False) == []
+
+
+async def test_l1_a_changed_firing_is_free_to_be_claimed(store: TriggerStore) -> None:
+    state = await begun(store, firing(3))
+    (claimed,) = await store.claim("me", lambda _: True)
+    await store.settle(claimed, STARTED)
+    again = msgspec.structs.replace(firing(3), tries=1)
+    assert await store.write(PLAN, NAME, msgspec.structs.replace(state, version=2, firings=()), [again])
+    assert [one.firing.tries for one in await store.claim("other", lambda _: True)] == [1]
+
+
+async def test_l1_old_firings_are_forgotten_unless_they_are_unfinished(store: TriggerStore) -> None:
+    state = await begun(store, firing(3, SKIPPED), firing(4, STARTED))
+    late = msgspec.structs.replace(state, until=KEPT + 5.0, version=2, firings=())
+    assert await store.write(PLAN, NAME, late, [firing(5, SKIPPED, KEPT)])
+    found = await store.state(PLAN, NAME)
+    assert found is not None
+    assert [one.key for one in found.firings] == ["5", "4"]
+
+
+async def test_l1_unfinished_and_ended_firings_are_read_behind_many_skipped_ones(store: TriggerStore) -> None:
+    many = [firing(number, SKIPPED) for number in range(10, 10 + 2 * SHOWN)]
+    found = await begun(store, firing(3, STARTED), firing(4, FiringStatus.FAILED), *many)
+    assert len(found.firings) == SHOWN + 2
+    assert [one.key for one in found.firings[-2:]] == ["4", "3"]
+
+
+async def test_l1_a_pause_and_the_executions_of_a_trigger_are_known(store: TriggerStore) -> None:
+    state = await begun(store, firing(3), firing(4))
+    paused = msgspec.structs.replace(state, version=2, paused="by ana", resumed_at=3.0)
+    assert await store.write(PLAN, NAME, paused, ())
+    assert await store.state(PLAN, NAME) == paused
+    assert await store.executions(PLAN, NAME, 4.0) == {"id-4"}
+    assert await store.executions(PLAN, "other", 0.0) == set()
+
+
+async def test_l1_the_last_ticks_are_known_by_who_looked(store: TriggerStore) -> None:
+    for at in (1.0, 2.0):
+        await store.ticked("tick", at)
+    await store.ticked("serve", 3.0)
+    assert await store.ticks() == {"tick": 2.0, "serve": 3.0}

@@ -1,0 +1,69 @@
+"""kill -9 between the decision of a trigger and its start, and ticks at once: exactly one execution (L1, D2)."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from waiting import wait_until
+
+from windlass.core.transitions import ExecutionStatus
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+PLAN = """
+    name: yearly
+    triggers:
+      - {{id: yearly, cron: "{cron}", catch_up: 1d}}
+    steps:
+      - {{id: a, run: echo ran >> ran.txt}}
+"""
+
+
+def schedule(project: Project, windlass: Windlass) -> str:
+    """Schedule a plan whose only time of the year has come ten minutes ago."""
+    at = time.time() // 60 * 60 - 600
+    moment = time.gmtime(at)
+    cron = f"{moment.tm_min} {moment.tm_hour} {moment.tm_mday} {moment.tm_mon} *"
+    plan = project.plan(PLAN.format(cron=cron))
+    windlass("schedule", "add", plan)
+    with sqlite3.connect(project.home / "windlass.db") as db:
+        db.execute("UPDATE schedule_triggers SET until = ?", (at - 60,))
+    db.close()
+    return plan
+
+
+def ended(project: Project) -> str:
+    """Wait for the end of the one execution; gives its status."""
+    (execution,) = project.ids()
+    return wait_until(lambda: s if (s := project.state(execution).status).finished else None, "it ends").value
+
+
+@pytest.mark.parametrize("point", ["decided", "claimed", "created", "driven"])
+def test_l1_d2_killed_anywhere_in_a_tick_the_next_tick_starts_it_once(
+    project: Project, windlass: Windlass, point: str
+) -> None:
+    plan = schedule(project, windlass)
+    windlass("schedule", "tick", code=-9, WINDLASS_FAULT=f"trigger.{point}")
+    assert len(project.ids()) == (1 if point in ("created", "driven") else 0)
+    (told,) = windlass("schedule", "tick", "--json").json["firings"]
+    assert told["status"] == "started"
+    assert project.ids() == [told["execution"]]
+    assert ended(project) == ExecutionStatus.COMPLETED
+    assert project.lines("ran.txt") == ["ran"]
+    (after,) = windlass("schedule", "tick", "--json").json["firings"]
+    assert (after["execution"], after["status"]) == (told["execution"], "completed")
+    assert told["execution"] in windlass("schedule", "why", plan).out
+
+
+def test_l1_of_ticks_at_once_exactly_one_starts_it(project: Project, windlass: Windlass) -> None:
+    schedule(project, windlass)
+    ticks = [windlass.background("schedule", "tick", "--json") for _ in range(4)]
+    for one in ticks:
+        ran = one.ended()
+        assert ran.code == 0, str(ran)
+    assert ended(project) == ExecutionStatus.COMPLETED
+    assert project.lines("ran.txt") == ["ran"]

@@ -1,0 +1,202 @@
+"""Scheduled plans: their triggers start them, once each, and whatever does not start says why (L1)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from windlass.assembly import open_engine
+from windlass.engine.engine import Engine
+from windlass.engine.schedule import Schedule
+from windlass.errors import JournalError, UsageError
+from windlass.journal.stores import HomeStores
+from windlass.journal.triggers import SqliteTriggers
+from windlass.ports import Amount, Charge, Usage
+from windlass.testing import FakeClock
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+PLAN = """
+    name: hourly
+    inputs: {word: none}
+    triggers:
+      - {id: hourly, cron: "0 * * * *", inputs: {word: some}}
+    steps:
+      - {id: a, run: "echo {{ inputs.word | quote }} >> ran.txt"}
+"""
+NOON = 1_800_014_400.0
+
+
+class World:
+    """A home with a plan that was scheduled at noon."""
+
+    def __init__(self, project: Project, engine: Engine, store: SqliteTriggers) -> None:
+        self.project, self.engine, self.store = project, engine, store
+        self.clock = FakeClock(NOON)
+        self.driven: list[str] = []
+        self.schedule = Schedule(engine, store, self.drive, self.clock)
+        self.plan = project.path / "plan.yaml"
+
+    async def drive(self, execution: str) -> None:
+        self.driven.append(execution)
+        await self.engine.resume(execution)
+
+    async def tick(self, seconds: float = 3600.0) -> list[str]:
+        """A tick after so much time; gives what became of each time, and waits for what was started."""
+        self.clock.advance(seconds)
+        firings, _unread = await self.schedule.tick()
+        for one in firings:
+            if one.firing.status == "started":
+                await self.engine.wait(one.firing.execution)
+        return [one.firing.status.value for one in firings]
+
+
+@pytest_asyncio.fixture
+async def world(project: Project) -> AsyncIterator[World]:
+    project.plan(PLAN)
+    async with open_engine(project.home) as engine:
+        store = HomeStores(engine.home).triggers()
+        made = World(project, engine, store)
+        await made.schedule.add(made.plan, project.path)
+        yield made
+        await store.close()
+
+
+async def test_l1_a_due_time_starts_the_plan_with_the_inputs_of_its_trigger(world: World) -> None:
+    assert await world.tick(3599) == []
+    assert await world.tick(1) == ["started"]
+    assert world.project.lines("ran.txt") == ["some"]
+    assert await world.tick() == ["completed", "started"]
+    assert world.project.lines("ran.txt") == ["some", "some"]
+    assert [head.name for head in await world.engine.executions()] == ["hourly", "hourly"]
+
+
+async def test_l1_a_plan_without_triggers_is_not_scheduled(world: World) -> None:
+    other = world.project.file("other.yaml", "steps: [{id: a, run: 'true'}]")
+    with pytest.raises(UsageError, match="has no `triggers`"):
+        await world.schedule.add(other, world.project.path)
+    assert [plan.path for plan in await world.store.plans()] == [str(world.plan)]
+
+
+async def test_l1_a_plan_that_is_removed_starts_no_more(world: World) -> None:
+    await world.schedule.remove(world.plan)
+    assert await world.tick() == []
+    for asked in (world.schedule.remove(world.plan), world.schedule.view(world.plan)):
+        with pytest.raises(UsageError, match="is not scheduled"):
+            await asked
+
+
+async def test_l1_a_plan_that_cannot_be_read_holds_up_no_other_and_says_so_afterwards(world: World) -> None:
+    await world.schedule.add(world.project.file("also.yaml", PLAN), world.project.path)
+    text = world.plan.read_text()
+    world.plan.write_text("steps: 1")
+    world.clock.advance(2 * 3600)
+    _firings, unread = await world.schedule.tick()
+    assert [plan.path for plan in unread] == [str(world.plan)]
+    assert len(await world.engine.executions()) == 1, "the other one"
+    world.plan.write_text(text)
+    world.clock.advance(1800)
+    await world.schedule.tick()
+    (view,) = (await world.schedule.view(world.plan)).triggers
+    (_caught_up, missed) = view.state.firings
+    assert missed.status == "missed"
+    assert missed.reason.startswith("the plan could not be read: ")
+    assert [plan.trouble for plan in await world.store.plans()] == ["", ""]
+
+
+async def test_l1_a_trigger_that_is_new_in_the_plan_begins_with_the_next_tick(world: World) -> None:
+    more = '- {id: hourly, cron: "0 * * * *", inputs: {word: some}}'
+    world.plan.write_text(world.plan.read_text().replace(more, f'{more}\n  - {{id: half, cron: "30 * * * *"}}'))
+    assert await world.tick(2700) == [], "12:30 has passed before it was seen"
+    assert await world.tick() == ["started", "started"]
+
+
+async def test_l1_what_cannot_be_created_is_refused_with_its_reason(world: World) -> None:
+    world.plan.write_text(world.plan.read_text().replace("echo", "no-such-program-anywhere"))
+    assert await world.tick() == ["refused"]
+    (view,) = (await world.schedule.view()).triggers
+    assert "no-such-program-anywhere" in view.state.firings[0].reason
+    assert await world.engine.executions() == []
+    assert await world.tick(60) == []
+
+
+async def test_l1_a_start_that_failed_halfway_is_taken_up_by_the_next_tick(world: World) -> None:
+    async def full_disk(execution: str) -> None:
+        raise JournalError("the disk is full")
+
+    broken = Schedule(world.engine, world.store, full_disk, world.clock)
+    world.clock.advance(3600)
+    with pytest.raises(JournalError):
+        await broken.tick()
+    (left,) = await world.engine.executions()
+    assert left.status == "pending"
+    assert await world.tick(60) == ["started"]
+    assert [head.id for head in await world.engine.executions()] == [left.id] == world.driven
+    assert world.project.lines("ran.txt") == ["some"]
+
+
+async def test_l1_an_execution_that_was_removed_does_not_hold_up_the_next(world: World) -> None:
+    await world.tick()
+    await world.engine.forget(world.driven[0])
+    assert await world.tick() == ["removed", "started"]
+
+
+async def test_l1_a_paused_trigger_starts_nothing_and_begins_anew_when_it_is_resumed(world: World) -> None:
+    assert await world.schedule.pause(world.plan, None, "by ana") == ["hourly"]
+    assert await world.tick() == ["skipped"]
+    (view,) = (await world.schedule.view()).triggers
+    assert view.state.paused == "by ana"
+    assert view.state.firings[0].reason == "paused: by ana"
+    world.clock.advance(3700)
+    await world.schedule.pause(world.plan, "hourly", "")
+    assert await world.tick(60) == [], "what came while it was paused is not caught up with"
+    assert await world.tick() == ["started"]
+    with pytest.raises(UsageError, match="has no trigger 'daily'"):
+        await world.schedule.pause(world.plan, "daily", "by ana")
+
+
+async def test_l1_failures_in_a_row_pause_a_trigger_until_a_person_resumes_it(world: World) -> None:
+    text = world.plan.read_text().replace('cron: "0 * * * *"', 'cron: "0 * * * *", pause_after: 2')
+    world.plan.write_text(text.replace("echo", "false"))
+    assert await world.tick() == ["started"]
+    assert await world.tick() == ["failed", "started"]
+    assert await world.tick() == ["failed", "skipped"]
+    assert (await world.schedule.view()).triggers[0].state.paused == "the last 2 executions failed (pause_after)"
+    await world.schedule.pause(world.plan, None, "")
+    assert await world.tick() == ["started"]
+
+
+async def test_l1_the_budget_of_a_trigger_bounds_each_execution_and_the_day(world: World) -> None:
+    text = world.plan.read_text().replace('cron: "0 * * * *"', 'cron: "0 * * * *", budget: {usd: 2, tokens: 500}')
+    world.plan.write_text(text.replace("name: hourly", "name: hourly\nbudget: 1.5"))
+    await world.tick()
+    limit = (await world.engine.state(world.driven[0])).plan.budget
+    assert limit is not None
+    assert (limit.usd, limit.tokens) == (1.5, 500)
+    await spend(world, world.driven[0], 1.25)
+    await spend(world, "another execution", 100.0)
+    await world.tick()
+    limit = (await world.engine.state(world.driven[1])).plan.budget
+    assert limit is not None
+    assert limit.usd == 0.75
+    await spend(world, world.driven[1], 0.75)
+    assert await world.tick() == ["completed", "skipped"]
+    reason = (await world.schedule.view()).triggers[0].state.firings[0].reason
+    assert reason == "$2.00 of $2.00 for the day are spent (budget)"
+    assert (await world.tick(12 * 3600))[-1:] == ["started"], "the next day has a budget of its own"
+
+
+async def spend(world: World, execution: str, usd: float) -> None:
+    charge = Charge(execution, "a", 1)
+    await world.engine.ledger.reserve(charge, world.clock.now(), Amount(usd, 0), ())
+    await world.engine.ledger.settle(charge, world.clock.now(), Usage(usd=usd, source="runtime"))
+
+
+async def test_l1_the_view_says_who_looked_last(world: World) -> None:
+    assert (await world.schedule.view()).ticks == {}
+    await world.schedule.tick("serve")
+    assert (await world.schedule.view()).ticks == {"serve": NOON}

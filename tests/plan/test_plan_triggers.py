@@ -1,0 +1,58 @@
+"""`triggers` of a plan: every problem is found and placed, and an execution does not hold them (L1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from windlass.errors import PlanInvalid
+from windlass.plan.load import load_text
+from windlass.plan.triggers import triggers_of
+
+STEPS = "steps: [{id: a, run: 'true'}]"
+
+
+def problems(triggers: str) -> list[str]:
+    with pytest.raises(PlanInvalid) as refused:
+        load_text(f"inputs: {{since: 1}}\ntriggers: {triggers}\n{STEPS}", file="plan.yaml")
+    return [str(problem) for problem in refused.value.problems]
+
+
+def test_l1_triggers_have_defaults_that_start_nothing_twice() -> None:
+    plan = load_text(f"triggers: [{{id: nightly, cron: '0 3 * * *'}}]\n{STEPS}").plan
+    (trigger,) = triggers_of(plan)
+    assert (trigger.zone, trigger.catch_up, trigger.overlap) == ("UTC", 3600.0, "skip")
+
+
+def test_l1_an_execution_is_of_the_plan_without_its_triggers() -> None:
+    with_triggers = load_text(f"triggers: [{{id: nightly, cron: '0 3 * * *'}}]\n{STEPS}").plan
+    assert with_triggers.digest == load_text(STEPS).plan.digest
+    assert b"cron" not in with_triggers.encoded
+
+
+@pytest.mark.parametrize(
+    ("triggers", "problem"),
+    [
+        ("[{id: a, cron: '0 25 * * *'}]", "plan.yaml:2:20: trigger a: `cron`: '0 25 * * *' is not a cron expression"),
+        ("[{id: a, cron: '0 3 * * *', zone: Berlin}]", "trigger a: `zone`: 'Berlin' is not a time zone"),
+        ("[{cron: '0 3 * * *'}]", "trigger 1: `id` is missing"),
+        ("[{id: a}]", "trigger a: `cron` is missing"),
+        ("[{id: a, crom: '0 3 * * *'}]", "trigger a: unknown key `crom` (did you mean `cron`?)"),
+        ("[{id: a, cron: '0 3 * * *', overlap: drop}]", "trigger a: `overlap`: input should be 'skip', 'queue'"),
+        ("[{id: a, cron: '0 3 * * *', catch_up: soon}]", "trigger a: `catch_up`: "),
+        ("[{id: a, cron: '0 3 * * *', inputs: {sinse: 2}}]", "no input `sinse` (did you mean `since`?)"),
+        ("[{id: a, cron: '0 3 * * *'}, {id: a, cron: '0 4 * * *'}]", "trigger a: this id is already used"),
+        ("[{id: a, cron: '0 3 * * *', budget: 1, overlap: allow}]", "`allow` does not go with a `budget`"),
+        ("[{id: a, cron: '0 3 * * *', pause_after: 99}]", "trigger a: `pause_after`: input should be less than"),
+        ("{id: a}", "`triggers`: expected a list, found a mapping"),
+        ("[nightly]", "expected a mapping, found the text 'nightly'"),
+    ],
+)
+def test_l1_a_problem_of_a_trigger_says_where_and_what(triggers: str, problem: str) -> None:
+    found = problems(triggers)
+    assert any(problem in one for one in found), found
+
+
+def test_l1_triggers_are_checked_in_a_plan_with_other_problems_too() -> None:
+    with pytest.raises(PlanInvalid) as refused:
+        load_text("triggers: [{id: a, cron: never}]\nsteps: [{id: a, runs: 'true'}]")
+    assert "trigger a: `cron`" in str(refused.value)
