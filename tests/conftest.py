@@ -185,6 +185,8 @@ class Project:
             return []
         db = sqlite3.connect(self.home / "windlass.db", timeout=30)
         try:
+            if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                return []  # it is being made
             return db.execute(sql, parameters).fetchall()
         finally:
             db.close()
@@ -272,8 +274,9 @@ class Terminal:
 
     def expect(self, text: str) -> None:
         def there() -> bool:
+            ended = self.process.poll() is not None  # asked first: its last words come before its end
             shown = self.shown
-            assert text in shown or self.process.poll() is None, f"it ended without {text!r}:\n{shown}"
+            assert text in shown or not ended, f"it ended without {text!r}:\n{shown}"
             return text in shown
 
         wait_until(there, f"the terminal shows {text!r}")

@@ -102,6 +102,13 @@ def start(request: dict[str, Any], ours: list[int]) -> int:
     os._exit(code)
 
 
+def _received(connection: socket.socket) -> bytes:
+    """What a shim has said; nothing if it was killed."""
+    with suppress(ConnectionError):
+        return connection.recv(65536)
+    return b""
+
+
 class Shims:
     """The commands that shims have started, each with the connection to its shim."""
 
@@ -117,29 +124,32 @@ class Shims:
         """Do what is wanted at one of the descriptors."""
         if descriptor == self._listening.fileno():
             connection, _ = self._listening.accept()
-            self._commands[connection] = self._begin(connection, [*ours, connection.fileno()])
+            self._begin(connection, [*ours, connection.fileno()])
             return
         connection = next(one for one in self._commands if one.fileno() == descriptor)
         pid = self._commands.pop(connection)
         with connection:
-            if not connection.recv(1):  # the shim was killed
+            if not _received(connection):  # the shim was killed
                 os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
             with suppress(OSError):  # nobody is there to be told
                 connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "little", signed=True))
 
-    def _begin(self, connection: socket.socket, ours: list[int]) -> int:
+    def _begin(self, connection: socket.socket, ours: list[int]) -> None:
         """Read a length and as many bytes, with which three descriptors come; answer with the command's process."""
         data, streams, *_ = socket.recv_fds(connection, 65536, 3)
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
-            data += connection.recv(65536)
-        request = marshal.loads(data[4:])
-        request |= zip(("in", "out", "err"), streams, strict=True)
-        pid = start(request, ours)
+            if not (more := _received(connection)):
+                break  # the shim was killed before it had said all
+            data += more
+        else:
+            request = marshal.loads(data[4:])
+            request |= zip(("in", "out", "err"), streams, strict=True)
+            pid = self._commands[connection] = start(request, ours)
+            with suppress(OSError):  # it was killed just now: `serve` sees that
+                connection.sendall(pid.to_bytes(4, "little"))
         for stream in streams:
             os.close(stream)
-        connection.sendall(pid.to_bytes(4, "little"))
-        return pid
 
 
 def main() -> None:
