@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,9 +47,14 @@ class Ear:
     logs: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     answers: list[ElicitResult] = field(default_factory=list)
+    opens: Path | None = None
+    """Made at the first sign of progress. A call tells what happens once it looks, and an execution may be quicker: a
+    step that waits for this file begins when it is looked at."""
 
     async def on_progress(self, done: float, total: float | None, message: str | None) -> None:
         self.progress.append((done, total, message))
+        if self.opens is not None:
+            self.opens.touch()
 
     async def on_log(self, params: LoggingMessageNotificationParams) -> None:
         self.logs.append(f"{params.level}: {params.data}")

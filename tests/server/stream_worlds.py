@@ -94,8 +94,9 @@ async def heartbeat(connection: ClientConnection) -> dict[str, Any]:
                 return message
 
 
-def listen(url: str) -> connect:
-    return connect(url, compression=None, max_size=None, proxy=None)
+def listen(url: str, compression: str | None = None) -> connect:
+    """A client that closes nothing by itself: none that the machine, or a test, holds up for a while."""
+    return connect(url, compression=compression, max_size=None, proxy=None, open_timeout=PATIENCE, ping_interval=None)
 
 
 async def journal(engine: Engine, execution: str | None = None) -> list[tuple[int, str, int]]:

@@ -83,7 +83,7 @@ async def test_i6_twelve_secrets_leave_in_no_answer_stream_page_result_or_log(se
     _check("not found", server.api.get(f"/api/executions/{PASSWORD}").body.decode())
     socket = f"ws://{urlsplit(server.address).netloc}/api/stream?after=0"
     headers = {"Authorization": f"Bearer {server.token}"}
-    async with connect(socket, additional_headers=headers) as stream:
+    async with connect(socket, additional_headers=headers, open_timeout=PATIENCE) as stream:
         texts = []
         while not texts or json.loads(texts[-1]).get("type") != "execution.paused":
             texts.append(str(await stream.recv()))

@@ -78,10 +78,10 @@ async def test_all_executions_are_listed_page_by_page(client: Client) -> None:
 async def test_pause_resume_interrupt_cancel_and_fork(client: Client) -> None:
     execution = (await client.start(LONG))["id"]
     await until_type(client, execution, "attempt.started")
-    assert (await client.pause(execution, now=True))["status"] == "paused"
+    assert (await client.pause(execution, now=True, within=60))["status"] == "paused"
     assert (await client.resume(execution))["status"] == "running"
-    assert (await client.interrupt(execution))["reason"] == "interrupt"
-    assert (await client.cancel(execution))["status"] == "cancelled"
+    assert (await client.interrupt(execution, within=60))["reason"] == "interrupt"
+    assert (await client.cancel(execution, within=60))["status"] == "cancelled"
     forked = await client.fork(execution, start=False)
     assert (forked["status"], forked["id"] != execution) == ("pending", True)
     assert Path(await client.checkpoint(execution)).is_file()
@@ -206,7 +206,7 @@ async def test_a_request_is_made_again_when_the_line_is_cut_and_done_once(
 ) -> None:
     """The server is stopped while it holds the answer back; the next one gives it, for the same execution."""
     server = serve("--port", str(port))
-    async with Client(server.address, server.token, retry=60) as client:
+    async with Client(server.address, server.token, retry=PATIENCE) as client:
         starting = asyncio.create_task(client.start(LONG, wait=30))
         await asyncio.to_thread(until, project.ids)
         server.kill()

@@ -33,7 +33,7 @@ def test_d3_pause_lets_the_step_finish_and_resume_goes_on(server: Server, projec
     asked = server.api.post(f"/api/executions/{running}/pause", {"within": 0})
     assert (asked.status, asked.json["status"]) == (202, "running")
     (project.path / "go").touch()
-    paused = server.api.post(f"/api/executions/{running}/pause")
+    paused = server.api.post(f"/api/executions/{running}/pause", {"within": 60})
     assert (paused.status, paused.json["status"], paused.json["reason"]) == (200, "paused", "pause")
     assert project.lines("ran") == ["a"]
     resumed = server.api.post(f"/api/executions/{running}/resume")
@@ -45,10 +45,10 @@ def test_d3_pause_lets_the_step_finish_and_resume_goes_on(server: Server, projec
 
 @pytest.mark.parametrize(
     ("path", "body", "status"),
-    [("pause", {"now": True}, "paused"), ("interrupt", None, "paused"), ("cancel", {"within": 60}, "cancelled")],
+    [("pause", {"now": True}, "paused"), ("interrupt", {}, "paused"), ("cancel", {}, "cancelled")],
 )
 def test_d3_now_interrupt_and_cancel_stop_it(server: Server, running: str, path: str, body: Any, status: str) -> None:
-    reply = server.api.post(f"/api/executions/{running}/{path}", body)
+    reply = server.api.post(f"/api/executions/{running}/{path}", {**body, "within": 60})
     assert (reply.status, reply.json["status"]) == (200, status)
 
 

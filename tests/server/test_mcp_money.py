@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp_clients import BOTH_ERAS, Ear, hosted, shown
@@ -21,7 +21,7 @@ def spends(usd: float | None, name: str = "cli") -> ScriptedRunner:
     return ScriptedRunner([Turn(repeat=True).say("done").spend(tokens_in=900, tokens_out=100, usd=usd)], name=name)
 
 
-TWO = {
+TWO: dict[str, Any] = {
     "name": "costly",
     "steps": [
         {"id": "a", "agent": "developer", "prompt": "do a"},
@@ -32,9 +32,12 @@ TWO = {
 
 @BOTH_ERAS
 async def test_e3_an_overrun_goes_on_and_the_caller_is_warned(project: Project, mode: str) -> None:
-    ear = Ear()
+    ear = Ear(opens=project.path / "open")
+    gate = {"id": "gate", "run": "until [ -e open ]; do sleep 0.02; done"}
+    plan = {**TWO, "steps": [gate, {**TWO["steps"][0], "needs": ["gate"]}, TWO["steps"][1]]}
     async with hosted(project, spends(3.0)) as server, server.client(mode, ear=ear) as mcp:
-        seen = shown(await mcp.call_tool("engine_execute", {"plan": TWO, "budget": 1.0, "wait_s": 60}))
+        arguments = {"plan": plan, "budget": 1.0, "wait_s": 60}
+        seen = shown(await mcp.call_tool("engine_execute", arguments, progress_callback=ear.on_progress))
         again = shown(await mcp.call_tool("engine_status", {"execution": seen["execution"]}))
     assert (seen["status"], seen["cost"]["usd"]) == ("completed", 6.0)
     goes_on = (

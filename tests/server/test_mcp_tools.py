@@ -20,7 +20,7 @@ TWO = """
 name: two
 inputs: {who: world}
 steps:
-  - {id: first, run: "printf one-{{ inputs.who }}"}
+  - {id: first, run: "until [ -e open ]; do sleep 0.02; done; printf one-{{ inputs.who }}"}
   - {id: second, needs: [first], run: "printf two"}
 """
 
@@ -32,7 +32,7 @@ def waits_for(file: str, id: str = "gate") -> dict[str, Any]:
 
 @BOTH_ERAS
 async def test_i2_a_plan_runs_and_its_outputs_come_back_with_progress_on_the_way(project: Project, mode: str) -> None:
-    ear = Ear()
+    ear = Ear(opens=project.path / "open")
     async with hosted(project) as server, server.client(mode, ear=ear) as mcp:
         arguments = {"plan": TWO, "inputs": {"who": "you"}, "wait_s": 60}
         seen = shown(await mcp.call_tool("engine_execute", arguments, progress_callback=ear.on_progress))
@@ -88,6 +88,7 @@ async def test_i2_a_call_that_waits_gives_signs_of_life(
 
 async def test_i2_a_plan_file_is_found_in_the_working_directory(project: Project) -> None:
     project.file("deep/plan.yaml", TWO)
+    project.file("deep/open", "")
     async with hosted(project) as server, server.client() as mcp:
         arguments = {"file": "plan.yaml", "workdir": str(project.path / "deep"), "wait_s": 60}
         seen = shown(await mcp.call_tool("engine_execute", arguments))

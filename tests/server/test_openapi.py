@@ -128,7 +128,7 @@ def running(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runni
 def document_of(running: Running) -> Any:
     schema = schemathesis.openapi.from_dict(running.document)
     headers = {"Authorization": f"Bearer {running.token}"}
-    schema.config.update(base_url=running.address, headers=headers)
+    schema.config.update(base_url=running.address, headers=headers, request_timeout=PATIENCE)
     return schema
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from stream_worlds import chain, events, heartbeat, hosted, journal, listen, places, quick
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError
 
 import windlass
@@ -222,7 +221,7 @@ async def test_an_id_may_be_shortened(engine: Engine) -> None:
 
 async def test_i3_where_compression_is_agreed_on_nothing_is_written_past_it(engine: Engine) -> None:
     async with hosted(engine, deflate=True) as host:
-        async with connect(host.url("/api/stream?after=0"), proxy=None) as squeezed, listen(host.url()) as plain:
+        async with listen(host.url("/api/stream?after=0"), "deflate") as squeezed, listen(host.url()) as plain:
             assert "permessage-deflate" in squeezed.response.headers.get("Sec-WebSocket-Extensions", "")
             await heartbeat(plain)
             execution = await engine.start(chain(3))

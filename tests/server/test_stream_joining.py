@@ -80,10 +80,10 @@ async def test_i3_every_client_has_exactly_the_rest_whenever_it_joins(project: P
         ]
         writing = asyncio.gather(*(writer.wait() for writer in writers), ours.wait())
         tasks: list[asyncio.Task[None]] = []
-        while not writing.done() and len(joined) < 60:
+        while len(joined) < 12 or (not writing.done() and len(joined) < 60):
             places_now = await journal(engine)
             position, execution, seq = chance.choice(places_now)
-            one = Joined(execution, seq - 1) if chance.random() < 0.5 else Joined(None, position - 1)
+            one = Joined(execution, seq - 1) if len(joined) % 2 else Joined(None, position - 1)
             joined.append(one)
             tasks.append(asyncio.create_task(one.listen(host)))
             await asyncio.wait_for(one.heard.wait(), PATIENCE)
@@ -94,6 +94,3 @@ async def test_i3_every_client_has_exactly_the_rest_whenever_it_joins(project: P
             task.cancel()
             assert places(one.got) == expected
         await asyncio.wait(tasks)
-    assert len(joined) > 10
-    assert any(one.execution is None for one in joined)
-    assert any(one.execution is not None for one in joined)

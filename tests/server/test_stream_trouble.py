@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from stream_worlds import chain, events, heartbeat, hosted, journal, listen, places, quick
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from waiting import PATIENCE, wait_until_async
+from waiting import PATIENCE, skip_time, wait_until_async
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
@@ -71,13 +71,14 @@ async def until_closed(connection: ClientConnection, got: list[dict[str, Any]]) 
 async def test_i3_a_client_that_does_not_read_is_cut_off_and_others_and_the_engine_go_on(
     engine: Engine, ws: Any
 ) -> None:
-    async with hosted(engine, ws=ws, stall=0.3) as host, listen(host.url("/api/stream?after=0")) as good:
+    async with hosted(engine, ws=ws, stall=60.0) as host, listen(host.url("/api/stream?after=0")) as good:
         stuck = [await silent(host.url("/api/stream?after=0")) for _ in range(5)]
         await wait_until_async(lambda: host.feed.clients == 6, "all are there")
         execution = await engine.start(wordy_plan(200))
         reading = asyncio.create_task(events(good, until="execution.finished"))
         assert (await execution.wait()).status == "completed"
         got = await reading
+        skip_time(61.0)
         await wait_until_async(lambda: host.feed.clients == 1, "those who do not read are gone")
         for connection in stuck:
             connection.close()
