@@ -60,7 +60,7 @@ def test_d3_pause_from_another_process_lets_the_step_finish_and_resume_goes_on(
 def test_d3_now_stops_the_step_and_all_its_processes(
     project: Project, windlass: Windlass, running: str, command: list[str], until: Any
 ) -> None:
-    told = windlass(*command, running, "--json").json
+    told = windlass(*command, running, "--wait", "60", "--json").json
     assert told["status"] == "paused"
     assert told["reason"] == command[0]
     assert [s["status"] for s in told["steps"]] == ["completed", "paused", "pending"]
@@ -74,7 +74,7 @@ def test_d3_now_stops_the_step_and_all_its_processes(
 def test_d3_cancel_from_another_process_ends_it_for_good(
     project: Project, windlass: Windlass, running: str, until: Any
 ) -> None:
-    told = windlass("cancel", running, "--json").json
+    told = windlass("cancel", running, "--wait", "60", "--json").json
     assert told["status"] == "cancelled"
     assert [s["skipped_because"] for s in told["steps"][1:]] == ["execution cancelled"] * 2
     until(lambda: not any(alive(int(pid)) for pid in project.lines("pids")))
@@ -91,7 +91,7 @@ def test_d3_a_foreground_run_that_is_paused_elsewhere_exits_3_and_prints_what_go
     run = windlass.background("run", project.plan(STEPS))
     until(lambda: len(project.lines("pids")) == 2)
     (execution,) = project.ids()
-    assert windlass("pause", execution, "--now").code == 0
+    assert windlass("pause", execution, "--now", "--wait", "60").code == 0
     ran = run.ended()
     assert ran.code == 3
     (project.path / "go").touch()
@@ -224,7 +224,7 @@ def test_d3_clean_deals_with_what_was_paused_for_too_long(
     run = windlass.background("run", plan)
     until(lambda: (project.path / "began").exists())
     (execution,) = project.ids()
-    windlass("pause", execution, "--now")
+    windlass("pause", execution, "--now", "--wait", "60")
     run.ended()
     (project.path / "go").touch()
     cleaned = windlass("clean", "--json").json

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from waiting import wait_until
 
 from windlass import Plan, Step
 from windlass.core import events as ev
@@ -16,7 +18,7 @@ from windlass.ids import new_id
 from windlass.journal.sqlite import SqliteJournal
 
 if TYPE_CHECKING:
-    from conftest import Project, Windlass
+    from conftest import Project, Terminal, Windlass
 
 SLOW = "until [ -e go ]; do sleep 0.02; done"
 DRAWING = re.compile(r"\x1b\[[0-9;:]*m")
@@ -45,6 +47,10 @@ def past_run(project: Project, plan: Plan, seconds: float) -> None:
     asyncio.run(write())
 
 
+def _shows(terminal: Terminal, text: re.Pattern[str]) -> bool:
+    return text.search(" ".join(DRAWING.sub("", terminal.shown).split())) is not None
+
+
 def test_c7_the_headline_of_run_and_watch_has_the_forecast(project: Project, windlass: Windlass) -> None:
     windlass("run", project.plan("steps: [{id: first, run: 'true'}]"))  # the home is made
     past_run(project, Plan(name="slow", steps=[Step(id="a", run=SLOW)]), 600)
@@ -53,11 +59,9 @@ def test_c7_the_headline_of_run_and_watch_has_the_forecast(project: Project, win
     running.expect(" min left (")
     (execution,) = [one for one in project.ids() if project.state(one).status == "running"]
     watching = windlass.terminal("watch", execution)
-    watching.expect(" min left (")
+    headline = re.compile(rf"slow running ─+ 0% \S+ s 10 min left \(\d+–\d+\), low confidence {execution}")
     for terminal in (running, watching):
-        shown = " ".join(DRAWING.sub("", terminal.shown).split())
-        headline = rf"slow running ─+ 0% \S+ s 10 min left \(\d+–\d+\), low confidence {execution}"
-        assert re.search(headline, shown), shown
+        wait_until(partial(_shows, terminal, headline), "the headline is drawn")
     project.file("go", "")
     assert running.ended().code == 0
     assert watching.ended().code == 0

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import PATIENCE
 
 from windlass.cli.terminal import as_message, coloured
 from windlass.visible import one_line, visible
@@ -126,7 +127,7 @@ def _told(project: Project, commands: list[list[str]]) -> list[str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=120,
+        timeout=PATIENCE,
         check=True,
     )
     return ran.stdout.decode().split("\n=====\n")[:-1]

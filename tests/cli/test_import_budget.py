@@ -57,6 +57,13 @@ NOT_FOR_LISTS = ["pydantic_core", "yaml", "windlass.plan", "windlass.assembly", 
 
 COUNTED = """
 import json, os, sys
+
+class NoForecast:  # the first is made after a second, which a busy machine may need for the step alone
+    def find_spec(self, name, path=None, target=None):
+        if forecasts := sys.modules.get("windlass.engine.forecasts"):
+            forecasts.FIRST = 3600.0
+
+sys.meta_path.insert(0, NoForecast())
 from windlass.cli.entry import main
 try:
     main()

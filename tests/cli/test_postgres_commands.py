@@ -69,7 +69,7 @@ def test_d3_a_pause_from_another_process_arrives(windlass: Any, project: Any, po
     running = windlass.background("run", plan, **env)
     until(lambda: "▶ a" in running.err, "the first step runs")
     (head,) = windlass("list", "--json", **env).json
-    windlass("pause", head["id"], "--now", **env)
+    windlass("pause", head["id"], "--now", "--wait", "60", **env)
     assert running.ended().code == 3
     assert windlass("status", head["id"], "--json", **env).json["status"] == "paused"
 
