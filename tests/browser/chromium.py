@@ -97,10 +97,9 @@ async def browser(program: str) -> AsyncIterator[Page]:
     process = _start(program, folder)
     try:
         port = await asyncio.to_thread(_port, folder / "profile" / "DevToolsActivePort", process)
-        opener = build_opener(ProxyHandler({}))
-        with await asyncio.to_thread(opener.open, f"http://127.0.0.1:{port}/json/list") as answer:
-            (tab,) = [target for target in json.load(answer) if target["type"] == "page"]
-        async with connect(tab["webSocketDebuggerUrl"], max_size=None, proxy=None) as connection:
+        tab = await asyncio.to_thread(wait_until, lambda: _tab(port), "the browser has a tab")
+        address = tab["webSocketDebuggerUrl"]
+        async with connect(address, max_size=None, proxy=None, open_timeout=PATIENCE, ping_interval=None) as connection:
             yield Page(connection)
     finally:
         process.terminate()
@@ -110,6 +109,11 @@ async def browser(program: str) -> AsyncIterator[Page]:
             process.kill()
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tab(port: int) -> dict[str, Any] | None:
+    with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{port}/json/list", timeout=PATIENCE) as answer:
+        return next((target for target in json.load(answer) if target["type"] == "page"), None)
 
 
 def _port(file: Path, process: subprocess.Popen[bytes]) -> int:

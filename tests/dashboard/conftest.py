@@ -16,7 +16,7 @@ import pytest_asyncio
 from server_process import Server, serve, server
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser, BrowserContext, Page
 
 from windlass.tools.browser.chromium import NAMES
 
@@ -37,18 +37,33 @@ async def browser() -> AsyncIterator[Browser]:
     expect.set_options(timeout=PATIENCE_MS)
     async with async_playwright() as playwright:
         arguments = [*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-        running = await playwright.chromium.launch(executable_path=found, args=arguments)
+        running = await playwright.chromium.launch(executable_path=found, args=arguments, timeout=PATIENCE_MS)
         yield running
         await running.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def new_context(browser: Browser) -> AsyncIterator[Callable[..., Awaitable[BrowserContext]]]:
+    """Contexts of the browser that know nobody, closed at the end."""
+    contexts: list[BrowserContext] = []
+
+    async def made(**options: Any) -> BrowserContext:
+        contexts.append(context := await browser.new_context(**options))
+        context.set_default_timeout(PATIENCE_MS)
+        return context
+
+    yield made
+    for context in contexts:
+        await context.close()
 
 
 Open = Callable[..., Awaitable["Page"]]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def open_page(browser: Browser) -> AsyncIterator[Open]:
+async def open_page(new_context: Any) -> AsyncIterator[Open]:
     """`await open_page(server, "/path", width=…, height=…, theme="dark")`: a page of a browser that is logged in."""
-    contexts: list[Any] = []
+    contexts: list[BrowserContext] = []
     faults: list[str] = []
     logged_in: dict[str, Any] = {}
 
@@ -65,10 +80,8 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
             "viewport": {"width": width, "height": height},
             "storage_state": logged_in.get(server.address),
         } | options
-        context = await browser.new_context(**options)
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
-        page = await context.new_page()
+        contexts.append(context := await new_context(**options))
+        page: Page = await context.new_page()
 
         def said(message: Any) -> None:
             if message.type == "error" and not any(part in message.text for part in allow):

@@ -119,7 +119,9 @@ async def test_c6_always_shows_the_rule_saves_it_and_nobody_is_asked_again(
         rule = page.get_by_role("region", name="Always for this")
         await expect(rule).to_contain_text("shell(touch made)")
         assert file.read_text() == "# mine\n", "shown before it is saved"
-        await rule.get_by_role("button", name="Save this rule and allow").click()
+        async with page.expect_response(lambda response: response.request.method == "POST") as saved:
+            await rule.get_by_role("button", name="Save this rule and allow").click()
+        assert (await saved.value).ok, "the agent may have gone on before the rule is in the file"
         await expect(page.get_by_text("Nothing waits for your approval.")).to_be_visible()
         assert server.api.get(f"/api/executions/{execution}?wait=60").json["status"] == "completed"
         assert file.read_text() == '# mine\n\n[permissions]\nallow = ["shell(touch made)"]\n'

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.async_api import expect
+from waiting import wait_until_async
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -45,6 +46,7 @@ async def test_i4_pause_resume_and_cancel(server: Server, project: Project, open
     await expect(state(page)).to_contain_text("first")
     await expect(page.get_by_text("live", exact=True)).to_be_visible()
     await page.get_by_role("button", name="Pause").click()
+    await wait_until_async(lambda: project.state(execution).wanted, "the server has the request")
     (project.path / "go").touch()
     await expect(state(page)).to_contain_text("a person paused it")
     await expect(page.get_by_text("50 %")).to_be_visible()
@@ -108,17 +110,18 @@ async def test_i4_an_unknown_outcome_is_decided(serve: Serve, project: Project, 
     await expect(state(page)).to_contain_text("completed")
 
 
-async def test_i4_a_killed_server_that_comes_back_leaves_no_gap(serve: Serve, project: Project, open_page: Any) -> None:
-    first = serve()
+async def test_i4_a_killed_server_that_comes_back_leaves_no_gap(
+    serve: Serve, project: Project, open_page: Any, port: int
+) -> None:
+    first = serve("--port", str(port))
     execution = first.api.start(HELD)["id"]
-    port = first.address.rpartition(":")[2]
     page = await open_page(first, f"/executions/{execution}", allow=("ERR_CONNECTION_REFUSED", "WebSocket", "ERR_"))
     await expect(page.get_by_text("live", exact=True)).to_be_visible()
     await page.evaluate("window.sameDocument = true")
     first.kill()
     await expect(page.get_by_text("reconnecting")).to_be_visible()
     (project.path / "go").touch()
-    second = serve("--port", port)
+    second = serve("--port", str(port))
     await expect(page.get_by_text("live", exact=True)).to_be_visible()
     await expect(state(page)).to_contain_text("completed")
     await expect(page.get_by_text("100 %")).to_be_visible()
@@ -154,6 +157,7 @@ async def test_i4_keys_pause_resume_and_move(server: Server, project: Project, o
     await expect(page.get_by_role("row")).to_have_count(1)
     await page.keyboard.press("Escape")
     await page.keyboard.press("p")
+    await wait_until_async(lambda: project.state(execution).wanted, "the server has the request")
     (project.path / "go").touch()
     await expect(state(page)).to_contain_text("a person paused it")
     await page.keyboard.press("r")

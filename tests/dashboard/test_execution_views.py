@@ -53,6 +53,8 @@ async def test_i4_the_graph_is_dragged_zoomed_and_fitted(server: Server, open_pa
     node = page.get_by_role("button", name="completed a")
     await expect(node).to_be_visible()
     everything = page.locator(".graph-all")
+    await expect(page.locator(".facts")).to_contain_text("Money")  # the head is whole: the graph has its final size
+    await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     at_first = await everything.get_attribute("style")
     box = await page.locator(".graph-box").bounding_box()
     x, y = box["x"] + 30, box["y"] + 30

@@ -29,8 +29,7 @@ async def test_i4_the_help_lists_the_keys_and_nothing_happens_while_typing(serve
     await expect(dialog).to_contain_text("Go to Executions")
     await page.keyboard.press("Escape")
     await expect(dialog).to_have_count(0)
-    await page.keyboard.press("g")
-    await page.keyboard.press("e")
+    await page.keyboard.type("ge")
     await expect(page).to_have_url(server.address + "/")
 
 

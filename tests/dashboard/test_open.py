@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 from server_process import Api
 
 if TYPE_CHECKING:
@@ -28,13 +28,12 @@ def a_browser(project: Project) -> Path:
 
 @session_loop
 async def test_i4_serve_opens_a_page_that_is_logged_in(
-    serve: Serve, windlass: Windlass, project: Project, browser: Browser, until: Any
+    serve: Serve, windlass: Windlass, project: Project, new_context: Any, until: Any
 ) -> None:
     asked = a_browser(project)
     server = serve("--open")
     (first,) = until(lambda: asked.exists() and asked.read_text().split())
-    context = await browser.new_context()
-    page = await context.new_page()
+    page = await (await new_context()).new_page()
     await page.goto(first)
     await page.wait_for_url(f"{server.address}/")
     await expect(page.get_by_role("heading", name="Executions")).to_be_visible()
@@ -46,7 +45,7 @@ async def test_i4_serve_opens_a_page_that_is_logged_in(
     assert again.code == 0, str(again)
     assert "opens in your browser" in again.err
     (_first, second) = until(lambda: len(lines := asked.read_text().split()) == 2 and lines)
-    other = await (await browser.new_context()).new_page()
+    other = await (await new_context()).new_page()
     await other.goto(second)
     await other.wait_for_url(f"{server.address}/")
     server.stop()

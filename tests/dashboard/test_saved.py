@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ PLAN = {
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_i4_a_saved_execution_opens_from_disk_and_asks_for_nothing(
-    server: Server, project: Project, browser: Browser, tmp_path: Path, until: Any
+    server: Server, project: Project, new_context: Any, tmp_path: Path, until: Any
 ) -> None:
     execution = server.api.start(PLAN)["id"]
     until(lambda: server.api.get(f"/api/executions/{execution}").json["status"] == "partial")
@@ -38,20 +38,18 @@ async def test_i4_a_saved_execution_opens_from_disk_and_asks_for_nothing(
     file.write_bytes(sent.body)
     server.stop()
 
-    context = await browser.new_context(offline=True)
-    page = await context.new_page()
+    page = await (await new_context(offline=True)).new_page()
     faults: list[str] = []
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     await page.goto(file.as_uri())
-    await expect(page.get_by_role("heading", name="window.run=1")).to_be_visible(timeout=60_000)
+    await expect(page.get_by_role("heading", name="window.run=1")).to_be_visible()
     for step in ("one", "bad", "each"):
         await expect(page.get_by_text(step, exact=True).first).to_be_visible()
     assert await page.evaluate("window.run") is None
     assert (faults, asked) == ([], [file.as_uri()])
-    await context.close()
 
 
 def test_i4_an_execution_that_is_not_there_cannot_be_saved(server: Server) -> None:
