@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+from waiting import wait_until_async
 
 import windlass
 from windlass import Engine, Plan, tool
@@ -59,8 +60,8 @@ async def test_executions_leave_no_descriptors_tasks_or_children_behind(tmp_path
         before = descriptors(), len(asyncio.all_tasks())
         await run_many(engine, 60)
         await engine._checkpoints.close()
-        assert descriptors() <= before[0] + 1
-        assert len(asyncio.all_tasks()) <= before[1] + 1
+        await wait_until_async(lambda: descriptors() <= before[0] + 1, "descriptors are closed")
+        await wait_until_async(lambda: len(asyncio.all_tasks()) <= before[1] + 1, "tasks are over")
         assert engine.driving == 0
 
 

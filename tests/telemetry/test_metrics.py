@@ -109,9 +109,8 @@ def test_i6_the_log_the_metrics_and_the_request_know_the_trace(serve: Any, recei
         linked.replace("-", ""): (("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"),),
         alone.replace("-", ""): (),
     }, "the server's own variable is not the caller of a request"
-    page = metrics(server)
-    assert figure(page, "windlass_spans_exported_total") == 6
-    assert figure(page, "windlass_spans_dropped_total") == 0
+    wait_until(lambda: figure(metrics(server), "windlass_spans_exported_total") == 6, "it has the answers, too")
+    assert figure(metrics(server), "windlass_spans_dropped_total") == 0
     (ended,) = [line for line in server.log if line["message"] == "execution ended" and line["execution"] == alone]
     (root,) = [span for span in receiver.spans if span.trace == alone.replace("-", "") and not span.parent]
     assert (ended["trace_id"], ended["span_id"]) == (root.trace, root.id)

@@ -59,12 +59,17 @@ async def test_i6_an_endpoint_that_refuses_costs_the_spans_and_nothing_else(
 
 
 async def test_i6_an_endpoint_that_never_answers_holds_the_end_up_for_seconds_only(
-    project: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    project: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     monkeypatch.setattr("windlass.telemetry.FLUSH", 0.5)
     receiver.hold.clear()
-    telemetry = await asyncio.wait_for(run(receiver.endpoint, project.path, timeout=600), 300)
-    assert telemetry.counts() == (0, 3)
+    settings = {"telemetry": {"endpoint": receiver.endpoint, "timeout": 600}}
+    async with asyncio.timeout(300):
+        async with windlass.open(project.path / "home", settings=settings) as engine:
+            await engine.wait((await engine.start(engine.parse(ONE), workdir=project.path)).id)
+            await eventually(lambda: receiver.asked, "the spans are on their way")
+    assert engine.telemetry is not None
+    assert engine.telemetry.counts() == (0, 3)
 
 
 async def test_i6_an_endpoint_that_is_busy_is_asked_again(
