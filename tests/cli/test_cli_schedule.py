@@ -27,7 +27,7 @@ def test_l1_a_scheduled_plan_is_listed_with_its_next_time(project: Project, wind
     plan = project.plan(PLAN)
     added = windlass("schedule", "add", plan)
     assert "night: 0 3 1 1 * Europe/Berlin, next 20" in added.out
-    assert "no tick has come yet: nothing starts before `windlass schedule tick` runs" in added.err
+    assert "no tick has come yet: nothing starts by itself before windlass schedule install" in added.err
     assert windlass("schedule", "tick").out == ""
     listed = windlass("schedule", "list")
     assert listed.out.startswith(f"{project.path / plan} night: 0 3 1 1 * Europe/Berlin, next 20")

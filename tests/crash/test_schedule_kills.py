@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
-import time
 from typing import TYPE_CHECKING
 
 import pytest
+from due_plans import schedule_due_plan
 from waiting import wait_until
 
 from windlass.core.transitions import ExecutionStatus
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
-
-PLAN = """
-    name: yearly
-    triggers:
-      - {{id: yearly, cron: "{cron}", catch_up: 1d}}
-    steps:
-      - {{id: a, run: echo ran >> ran.txt}}
-"""
-
-
-def schedule(project: Project, windlass: Windlass) -> str:
-    """Schedule a plan whose only time of the year has come ten minutes ago."""
-    at = time.time() // 60 * 60 - 600
-    moment = time.gmtime(at)
-    cron = f"{moment.tm_min} {moment.tm_hour} {moment.tm_mday} {moment.tm_mon} *"
-    plan = project.plan(PLAN.format(cron=cron))
-    windlass("schedule", "add", plan)
-    with sqlite3.connect(project.home / "windlass.db") as db:
-        db.execute("UPDATE schedule_triggers SET until = ?", (at - 60,))
-    db.close()
-    return plan
 
 
 def ended(project: Project) -> str:
@@ -46,7 +24,7 @@ def ended(project: Project) -> str:
 def test_l1_d2_killed_anywhere_in_a_tick_the_next_tick_starts_it_once(
     project: Project, windlass: Windlass, point: str
 ) -> None:
-    plan = schedule(project, windlass)
+    plan = schedule_due_plan(project, windlass)
     windlass("schedule", "tick", code=-9, WINDLASS_FAULT=f"trigger.{point}")
     assert len(project.ids()) == (1 if point in ("created", "driven") else 0)
     (told,) = windlass("schedule", "tick", "--json").json["firings"]
@@ -60,7 +38,7 @@ def test_l1_d2_killed_anywhere_in_a_tick_the_next_tick_starts_it_once(
 
 
 def test_l1_of_ticks_at_once_exactly_one_starts_it(project: Project, windlass: Windlass) -> None:
-    schedule(project, windlass)
+    schedule_due_plan(project, windlass)
     ticks = [windlass.background("schedule", "tick", "--json") for _ in range(4)]
     for one in ticks:
         ran = one.ended()

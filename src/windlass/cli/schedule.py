@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, say, suggest, who, with_engine
+from windlass.cli.schedule_install import (
+    SchedulerKind,
+    TickCommand,
+    install_ticks,
+    remove_ticks,
+    scheduler_here,
+    texts_of,
+)
+from windlass.cli.session import AsJson, CommandEnd, Home, out, out_lines, print_json, say, suggest, who, with_engine
 from windlass.clock import iso
 from windlass.errors import UsageError
 
@@ -36,6 +45,7 @@ def register(app: Group) -> None:
     group.add(pause)
     group.add(resume)
     group.add(tick)
+    group.add(install)
     app.add_command(group)
 
 
@@ -164,6 +174,37 @@ def tick(as_json: AsJson = False, home: Home = None) -> None:
     _with_schedule(work, home)
 
 
+def install(
+    kind: Annotated[
+        SchedulerKind | None, Option("--with", help="What calls it (default: what this machine has)")
+    ] = None,
+    show: Annotated[bool, Option("--print", help="Print what would be written, and write nothing")] = False,
+    take_back: Annotated[bool, Option("--remove", help="Take back what was installed for this home")] = False,
+    home: Home = None,
+) -> None:
+    """Have the system call `schedule tick` once a minute: by a systemd user timer, launchd or cron."""
+    from windlass.homes import find_home
+
+    if "WINDLASS_JOURNAL" in os.environ:
+        raise UsageError(
+            "a timer does not know the journal's address, which may hold a password",
+            advice=("name it in your own settings: windlass config set journal URL",),
+        )
+    chosen, command = kind or scheduler_here(), TickCommand.of_home(find_home(home).resolve())
+    if show:
+        for file, text in texts_of(chosen, command).items():
+            out_lines(f"# {file}\n{text}")
+        return
+    if take_back:
+        remove_ticks(chosen, command)
+        say(f"{chosen} calls it no more")
+        return
+    install_ticks(chosen, command)
+    say(f"{chosen} calls `schedule tick` once a minute for {find_home(home)}")
+    if chosen == "systemd":
+        suggest("to go on while you are not logged in: loginctl enable-linger")
+
+
 def _with_schedule(work: Callable[[Schedule], Awaitable[int]], home: str | None, *, make: bool = False) -> None:
     """Open the engine and the triggers of a home, do the work, and end with its exit code."""
 
@@ -251,4 +292,4 @@ def _suggest_tick(found: ScheduleView) -> None:
     last = max(found.ticks.values(), default=None)
     if last is None or found.now - last > SILENT:
         when = "no tick has come yet" if last is None else f"the last tick came at {iso(last)}"
-        suggest(f"{when}: nothing starts before `windlass schedule tick` runs, once a minute")
+        suggest(f"{when}: nothing starts by itself before windlass schedule install, or while windlass serve runs")

@@ -7,6 +7,7 @@ A process that dies anywhere between leaves a firing that is due, and the next t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +82,7 @@ class Schedule:
     async def add(self, path: Path, workdir: Path) -> ScheduleView:
         """Schedule a plan: its triggers start it from now on."""
         plan = ScheduledPlan(str(path.resolve()), str(workdir.resolve()), self._now())
-        triggers = self._read(plan)
+        triggers = await self._read(plan)
         if not triggers:
             raise UsageError(
                 f"{path} has no `triggers`, so nothing would start it",
@@ -106,7 +107,7 @@ class Schedule:
         found = ScheduleView([], [], await self._store.ticks(), self._now())
         for plan in plans:
             try:
-                triggers = self._read(plan)
+                triggers = await self._read(plan)
             except WindlassError as error:
                 found.unread.append(plan._replace(trouble=error.message))
                 continue
@@ -140,7 +141,7 @@ class Schedule:
         readable: dict[str, tuple[ScheduledPlan, dict[str, Trigger]]] = {}
         for plan in await self._store.plans():
             try:
-                triggers = self._read(plan)
+                triggers = await self._read(plan)
             except WindlassError as error:
                 unread.append(plan._replace(trouble=error.message))
                 if error.message != plan.trouble:
@@ -155,8 +156,10 @@ class Schedule:
             reports.append(await self._start(claimed, *readable.get(claimed.plan, (None, {}))))
         return reports, unread
 
-    def _read(self, plan: ScheduledPlan) -> list[Trigger]:
-        return triggers_of(self._engine.read(plan.path, plan.workdir).plan)
+    async def _read(self, plan: ScheduledPlan) -> list[Trigger]:
+        # In a thread: a plan of thousands of steps takes its time to check, and a server serves others meanwhile.
+        loaded = await asyncio.to_thread(self._engine.read, plan.path, plan.workdir)
+        return triggers_of(loaded.plan)
 
     async def _state(self, plan: ScheduledPlan, trigger: Trigger) -> TriggerState:
         """The state of a trigger; a new one begins now."""
@@ -243,8 +246,8 @@ class Schedule:
             raise NotFound(f"{claimed.plan} cannot be read, or has no trigger {claimed.trigger} any more")
         request = RunRequest(plan_file=plan.path, workdir=plan.workdir, inputs=trigger.inputs)
         if trigger.budget is not None:
-            own = self._engine.read(plan.path, plan.workdir).plan.budget
-            left = budget_left(trigger, own, await self._spent(plan, trigger, self._now()))
+            own = await asyncio.to_thread(self._engine.read, plan.path, plan.workdir)
+            left = budget_left(trigger, own.plan.budget, await self._spent(plan, trigger, self._now()))
             request = replace(request, budget=left.usd, budget_tokens=left.tokens)
         try:
             await request.create(self._engine, id=claimed.firing.execution)

@@ -23,6 +23,7 @@ from windlass.engine.engine import Engine
 from windlass.errors import Damaged, NotFound, UsageError, WindlassError
 from windlass.journal.stores import HomeStores
 from windlass.ports import Head
+from windlass.ports.triggers import TriggerStore
 from windlass.redact import Redactor
 from windlass.server.access import Access
 from windlass.server.feed import Feed
@@ -39,6 +40,8 @@ REST = 9.0
 """Factor by which the search for damage rests longer than it works: it takes a tenth of the loop's time."""
 MOST_CHECKED = 10_000
 """The newest executions, searched for damage after a start; `windlass doctor --deep` reads all."""
+TICK_EVERY = 15.0
+"""Seconds between looks at the triggers of scheduled plans."""
 TEND_EVERY = 30.0
 """Seconds between looks for expired pauses."""
 
@@ -86,6 +89,10 @@ class Service:
             stack.push_async_callback(_ended, tending)
             looking = asyncio.create_task(self._look_for_damage(), name="windlass-look-for-damage")
             stack.push_async_callback(_ended, looking)
+            triggers = HomeStores(self.engine.home, self.engine.settings.journal).triggers()
+            stack.push_async_callback(triggers.close)
+            ticking = asyncio.create_task(self._tick(triggers), name="windlass-triggers")
+            stack.push_async_callback(_ended, ticking)
             yield
             self.stopping.set()
 
@@ -145,6 +152,19 @@ class Service:
             if what == "resume":
                 await self._take_up(await self.engine.find(execution), "resumed: its pause expired")
         await self.keys.forget_old(self.engine.clock.now())
+
+    async def _tick(self, store: TriggerStore) -> None:
+        """Start scheduled plans by their triggers, as `windlass schedule tick` does."""
+        await self._taken_up.wait()
+        while True:
+            try:
+                if await store.plans():
+                    from windlass.server.scheduled import tick_once  # few homes have scheduled plans
+
+                    await tick_once(self.engine, store)
+            except Exception:  # whatever it is: the next tick may succeed, and nothing else would make one
+                _log.exception("could not look at the triggers; will try again")
+            await asyncio.sleep(TICK_EVERY)
 
     async def _look_for_damage(self) -> None:
         """Read the newest executions once, so that lists and `/api/health` know the damaged ones among them."""

@@ -1,0 +1,31 @@
+"""Ticks of a server: it starts scheduled plans itself, drives them, and logs what becomes of each time (L1)."""
+
+from __future__ import annotations
+
+import logging
+
+from windlass.engine.engine import Engine
+from windlass.engine.schedule import Schedule
+from windlass.ports.triggers import TriggerStore
+
+__all__ = ["tick_once"]
+
+_log = logging.getLogger("windlass.server")
+_GOOD = ("started", "completed", "waiting", "cancelled")
+
+
+async def tick_once(engine: Engine, store: TriggerStore) -> None:
+    """Look at the triggers of all scheduled plans, once."""
+
+    async def drive(execution: str) -> None:
+        await engine.resume(execution, keep_plan=True)
+
+    known = {plan.path: plan.trouble for plan in await store.plans()}
+    firings, unread = await Schedule(engine, store, drive).tick("serve")
+    for plan, trigger, firing in firings:
+        fields = {"plan": plan, "trigger": trigger, "execution": firing.execution, "reason": firing.reason}
+        level = logging.INFO if firing.status in _GOOD else logging.WARNING
+        _log.log(level, "trigger %s", firing.status, extra={"fields": fields})
+    for one in unread:
+        if known.get(one.path) != one.trouble:  # it is said once
+            _log.warning("a scheduled plan cannot be read", extra={"fields": {"plan": one.path, "reason": one.trouble}})

@@ -1,0 +1,34 @@
+"""A scheduled plan for tests, whose only time of the year has come: it is due exactly once, whenever one looks."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+__all__ = ["schedule_due_plan"]
+
+PLAN = """
+    name: yearly
+    triggers:
+      - {{id: yearly, cron: "{cron}", catch_up: 1d}}
+    steps:
+      - {{id: a, run: echo ran >> ran.txt}}
+"""
+
+
+def schedule_due_plan(project: Project, windlass: Windlass) -> str:
+    """Schedule a plan whose time has come ten minutes ago."""
+    at = time.time() // 60 * 60 - 600
+    moment = time.gmtime(at)
+    cron = f"{moment.tm_min} {moment.tm_hour} {moment.tm_mday} {moment.tm_mon} *"
+    plan = project.plan(PLAN.format(cron=cron))
+    windlass("schedule", "add", plan)
+    db = sqlite3.connect(project.home / "windlass.db")
+    with db:
+        db.execute("UPDATE schedule_triggers SET until = ?", (at - 60,))
+    db.close()
+    return plan
