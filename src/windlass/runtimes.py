@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["CLAUDE_CODE", "CLI", "OPEN_CODE", "RUNTIMES", "ModelClass", "Runtime", "RuntimeName", "runtime_names"]
+__all__ = [
+    "ACP",
+    "CLAUDE_CODE",
+    "CLI",
+    "CODEX",
+    "GEMINI",
+    "OPEN_CODE",
+    "RUNTIMES",
+    "ModelClass",
+    "Runtime",
+    "RuntimeName",
+    "runtime_names",
+]
 
 ModelClass: TypeAlias = Literal["small", "standard", "large"]
 
@@ -35,6 +47,8 @@ class Runtime(msgspec.Struct, frozen=True):
     """Takes the model that a role for another runtime names."""
     models: Mapping[ModelClass, str] = msgspec.field(default_factory=dict)
     """Its names for a model of a class, where it has names that do not go out of date."""
+    takes_over: bool = True
+    """Another of its family may fall back to it; without this it must be named."""
     client_names: tuple[str, ...] = ()
     """The names it gives itself as an MCP client, in lower case."""
 
@@ -109,10 +123,58 @@ CLI = Runtime(
     any_model=True,
 )
 
+_KINDS = {
+    "read": "read",
+    "list": "search",
+    "grep": "search",
+    "write": "edit",
+    "edit": "edit",
+    "notebook": "edit",
+    "shell": "execute",
+    "fetch": "fetch",
+    "search": "fetch",
+    "delegate": "other",
+    "todo": "think",
+    "skill": "other",
+}
+"""The tools of an agent of the Agent Client Protocol: it names them by what they do."""
+
+GEMINI = Runtime(
+    name="gemini",
+    family="coding",
+    runner="windlass.runners.acp.runner:GeminiRunner",
+    install="npm i -g @google/gemini-cli",
+    tools=_KINDS,
+    takes_over=False,
+)
+
+CODEX = Runtime(
+    name="codex",
+    family="coding",
+    runner="windlass.runners.acp.runner:CodexRunner",
+    install="npm i -g @agentclientprotocol/codex-acp",
+    tools=_KINDS,
+    reads_rules=True,
+    takes_over=False,
+    client_names=("codex-mcp-client",),
+)
+
+ACP = Runtime(
+    name="acp",
+    family="coding",
+    runner="windlass.runners.acp.runner:AcpRunner",
+    install="the agent of your choice, named in the settings of the runtime acp",
+    tools=_KINDS,
+    takes_over=False,
+)
+
 _ROWS = (
     CLAUDE_CODE,
     OPEN_CODE,
     CLI,
+    GEMINI,
+    CODEX,
+    ACP,
 )
 RUNTIMES: Mapping[str, Runtime] = {row.name: row for row in _ROWS}
 """By name, in the order in which a healthy one is looked for."""
@@ -125,6 +187,6 @@ else:
 
 
 def runtime_names() -> str:
-    """`claude-code, open-code or cli`."""
+    """`claude-code, open-code, … or acp`."""
     *most, last = RUNTIMES
     return f"{', '.join(most)} or {last}"

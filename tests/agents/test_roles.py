@@ -247,7 +247,7 @@ def test_tools_are_offered_by_the_names_of_the_runtime(tree: Any, tools: str, ru
         ("disallowedTools: Grep", "cli", ("files.search",)),
         ("disallowedTools: WebFetch", "cli", ("http.get", "http.*", "browser.*")),
         ("disallowedTools: mcp__git__*", "cli", ("mcp__git__*",)),
-        ("disallowedTools: Bash", "", ("Bash", "bash", "shell")),
+        ("disallowedTools: Bash", "", ("Bash", "bash", "shell", "execute")),
     ],
 )
 def test_what_a_role_gives_up_is_denied_by_the_names_of_the_runtime(

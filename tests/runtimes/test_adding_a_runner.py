@@ -21,7 +21,7 @@ from windlass.server.models import NewExecution
 from windlass.settings import Settings
 from windlass.runtimes import runtime_names
 
-assert runtime_names() == "claude-code, open-code, cli or echo"
+assert runtime_names() == "claude-code, open-code, cli, gemini, codex, acp or echo"
 assert "echo" in Settings.model_validate({"runtimes": {"echo": {"model": "loud"}}}).runtimes
 assert "'echo'" in str(NewExecution.model_json_schema())
 assert to_offer(["Read"], "echo") == ("peek",) and to_offer(["peek"], "claude-code") == ("Read",)
@@ -41,7 +41,7 @@ def source(tmp_path: Path) -> Path:
     shutil.copytree(REPOSITORY / "src", tmp_path / "src", ignore=half_written)
     (tmp_path / path).write_text(module)
     table = tmp_path / "src/windlass/runtimes.py"
-    rows, end, rest = table.read_text().partition("    CLI,\n)")
+    rows, end, rest = table.read_text().partition("    ACP,\n)")
     table.write_text(rows + end.removesuffix(")") + row + ")" + rest)
     return tmp_path / "src"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from acp_world import acp_world, needs_codex
 from claude_fixtures import claude_world
 from hosts import FakeHost
 from model_api_world import scripted
@@ -22,7 +23,11 @@ UNKNOWN = {
     "claude-code": "00000000-0000-7000-8000-000000000000",
     "open-code": "ses_00000000000000000000000000",
     "cli": "never-held",
+    "codex": "00000000-0000-7000-8000-000000000000",
+    "acp": "00000000-0000-7000-8000-000000000000",
 }
+USED = {"codex": (110, 0), "acp": (110, 0)}
+"""Tokens in and out that a runtime tells; codex-acp 0.16 adds them up. The others tell what the model did."""
 
 
 class World(NamedTuple):
@@ -64,14 +69,29 @@ async def cli(folder: Path) -> AsyncIterator[World]:
         yield World(world.runner(), model, world.request)
 
 
+@asynccontextmanager
+async def codex(folder: Path) -> AsyncIterator[World]:
+    async with acp_world("codex", folder, reply) as world:
+        yield World(world.runner, world.model, world.request)
+
+
+@asynccontextmanager
+async def acp(folder: Path) -> AsyncIterator[World]:
+    async with acp_world("acp", folder, reply) as world:
+        yield World(world.runner, world.model, world.request)
+
+
 WORLDS: dict[str, Callable[[Path], AbstractAsyncContextManager[World]]] = {
     "claude-code": claude_code,
     "open-code": open_code,
     "cli": cli,
+    "codex": codex,
+    "acp": acp,
 }
+MARKS = {"codex": [needs_codex], "acp": [needs_codex]}
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in WORLDS])
 async def test_a1_every_runner_keeps_the_promises_of_its_port(name: str, tmp_path: Path) -> None:
     async with WORLDS[name](tmp_path) as (runner, model, ask):
         health = await runner.available()
@@ -94,9 +114,10 @@ async def _answers(runner: Runner, model: ScriptedModel, request: AgentRequest) 
     assert "answer to one" in host.said
     assert result.session
     assert host.sessions[-1] == result.session
-    assert (result.usage.tokens_in, result.usage.tokens_out) == (100, 10)
+    tokens = USED.get(runner.name, (100, 10))
+    assert (result.usage.tokens_in, result.usage.tokens_out) == tokens
     assert (model.served.tokens_in, model.served.tokens_out) == (100, 10)
-    assert host.usages[-1].tokens_in == 100
+    assert host.usages[-1].tokens_in == tokens[0]
     assert result.duration >= 0
     return result.session
 
@@ -105,7 +126,7 @@ async def _goes_on(runner: Runner, model: ScriptedModel, request: AgentRequest, 
     result = await runner.run(request, FakeHost())
     assert (result.output, result.session) == ("answer to two", session)
     assert "answer to one" in model.requests[-1].text, "it is the same conversation"
-    assert result.usage.tokens_in == 100, "what the first run used is not counted again"
+    assert result.usage.tokens_in == USED.get(runner.name, (100, 10))[0], "what the first run used is not counted again"
 
 
 async def _ends_when_interrupted(runner: Runner, model: ScriptedModel, request: AgentRequest) -> None:

@@ -17,7 +17,7 @@ from waiting import PATIENCE
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
 from windlass.ports import AgentRequest, Answer, Brief, Permissions, ToolReturn, ToolSpec
-from windlass.runners.opencode.tool_listener import LONGEST_BODY, ToolAccess, ToolListener
+from windlass.runners.tool_listener import LONGEST_BODY, ToolAccess, ToolListener
 from windlass.runners.tool_server import ToolServer, offered, tool_server
 from windlass.runners.toolbox import DATA_RULE, UNKNOWN_OUTCOME
 from windlass.runners.use_log import FILE
@@ -83,7 +83,7 @@ def test_k6_without_programs_an_agent_is_told_of_what_its_runtime_does_not_have(
 def test_k6_a_setting_offers_all_tools_or_none(tmp_path: Path, which: Any, count: int) -> None:
     host = FakeHost(tools=[spec("code"), spec("mcp.hub.list")])
     tools = tool_server(host, asked(tmp_path), RuntimeSettings(engine_tools=which), CLAUDE_CODE)
-    assert (len(tools.names) if tools is not None else 0) == count
+    assert (len(tools.known) if tools is not None else 0) == count
 
 
 # -- the protocol ------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ async def test_k6_without_the_token_nothing_runs(tmp_path: Path) -> None:
 async def test_k6_a_use_is_answered_as_events_and_called_off_when_its_client_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.runners.opencode.tool_listener.ALIVE", 0.01)
+    monkeypatch.setattr("windlass.runners.tool_listener.ALIVE", 0.01)
     host = Gated()
     async with listening(server(tmp_path, host)) as (_, client, (way,)):
         async with client.stream("POST", way.url, headers=bearing(way), json=call("greet")) as stream:

@@ -207,5 +207,7 @@ class Cost(msgspec.Struct, frozen=True):
 def next_in_family(runtime: str, given_up: tuple[str, ...]) -> str | None:
     """The runtime that could take over from this one (A7); None for `cli`."""
     row = RUNTIMES.get(runtime)
-    members = (other.name for other in RUNTIMES.values() if row is not None and other.family == row.family)
-    return next((name for name in members if name != runtime and name not in given_up), None)
+    others = (
+        other for other in RUNTIMES.values() if row is not None and other.family == row.family and other.takes_over
+    )
+    return next((other.name for other in others if other.name != runtime and other.name not in given_up), None)

@@ -1,8 +1,8 @@
 """The engine's tools of one attempt, as an MCP server for runtimes that bring tools of their own (K6).
 
 `ToolServer.answer` takes one JSON-RPC message and gives its reply. The transport is the runner's: Claude Code sends the
-messages over its control protocol (`claude/wire`), OpenCode over HTTP (`opencode/tool_listener`). Each use passes the
-engine's own gates through the host, as a use by the `cli` runtime does; the runtime itself asks nobody about it.
+messages over its control protocol (`claude/wire`), the others over HTTP (`tool_listener`). Each use passes the engine's
+own gates through the host, as a use by the `cli` runtime does; the runtime itself asks nobody about it.
 
 `offered` chooses the tools. A runtime reads, writes and runs commands by itself, and everything else can be called from
 a program: so `code`, `code.search`, composed tools and the user's own are enough, which cost 400 tokens of prompt
@@ -73,8 +73,8 @@ class ToolServer:
         self._log = UseLog(request.scratch)
         self._running: dict[tuple[str, str], asyncio.Task[dict[str, Any]]] = {}
         self._changing = asyncio.Lock()
-        self.names = list(self._tools.known)
-        """The tools by the names that the agent is told."""
+        self.known = self._tools.known
+        """The engine's names of the tools by those that the agent is told."""
         self.closed = False
         self.adjustments: list[str] = []
         """Uses that were refused, for the result of the attempt."""
@@ -93,7 +93,7 @@ class ToolServer:
 
     def name(self, tool: str, prefix: str) -> str:
         """The engine's name of a tool that a runtime names with this prefix; another runtime's tool keeps its name."""
-        return self._tools.known.get(tool.removeprefix(prefix), tool) if tool.startswith(prefix) else tool
+        return self.known.get(tool.removeprefix(prefix), tool) if tool.startswith(prefix) else tool
 
     async def close(self, *, answered: bool = True) -> None:
         """End every use that is under way. `answered`: the model has answered, and so it was told of those before."""

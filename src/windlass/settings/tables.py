@@ -58,6 +58,8 @@ class RuntimeSettings(CheckedValue):
 
     path: str | None = None
     """The program, where it is not the one on PATH."""
+    command: tuple[str, ...] = ()
+    """For `acp`, `gemini` and `codex`: the agent's program and its arguments, by which it speaks the protocol."""
     model: str | None = None
     """The model, where a step and its role name none."""
     models: dict[ModelClass, str] = {}
@@ -65,7 +67,7 @@ class RuntimeSettings(CheckedValue):
     base_url: str | None = None
     """For `cli`: the OpenAI-compatible server to speak to."""
     engine_tools: Literal["code", "all", "none"] = "code"
-    """For `claude-code` and `open-code`: the engine's tools that agents are told of. `code`: programs, which can call
+    """For all but `cli`: the engine's tools that agents are told of. `code`: programs, which can call
     all of them, and composed tools; `all`: each of them by itself, too; `none`: none."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.runners.opencode import failures
 from windlass.runners.opencode.server import OpenCodeServer, Stopped, answered
-from windlass.runners.opencode.tool_listener import ToolAccess, ToolListener
+from windlass.runners.tool_listener import ToolAccess, ToolListener
 from windlass.runners.tool_server import SERVER, ToolServer
 
 __all__ = ["EngineTools", "connection"]

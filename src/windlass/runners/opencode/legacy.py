@@ -18,7 +18,7 @@ from windlass.process import Process, Supervisor
 from windlass.runners.opencode import failures
 from windlass.runners.opencode.environment import folder_settings, picked_environment
 from windlass.runners.opencode.probe import OpenCodeProgram
-from windlass.runners.opencode.reading import LastWords, lines
+from windlass.runners.program_output import LastWords, lines
 from windlass.runtimes import OPEN_CODE
 
 __all__ = ["LegacyTurn"]

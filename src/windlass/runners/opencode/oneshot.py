@@ -23,8 +23,9 @@ from windlass.runners.opencode.engine_tools import connection
 from windlass.runners.opencode.environment import PROBE_MARK, marked_folder, modern_environment
 from windlass.runners.opencode.permissions import PermissionRule, as_config, rules
 from windlass.runners.opencode.probe import OpenCodeProgram
-from windlass.runners.opencode.reading import LastWords, Reading, json_objects, lines
-from windlass.runners.opencode.tool_listener import ToolAccess
+from windlass.runners.opencode.reading import Reading
+from windlass.runners.program_output import LastWords, json_objects, lines
+from windlass.runners.tool_listener import ToolAccess
 from windlass.runners.tool_server import SERVER, ToolServer
 
 __all__ = ["OneShotTurn", "leaves_project_settings_out"]

@@ -19,7 +19,7 @@ from windlass.runners.opencode.oneshot import OneShotTurn, leaves_project_settin
 from windlass.runners.opencode.probe import Contract, OpenCodeProgram, Probe
 from windlass.runners.opencode.serve import ServedTurn
 from windlass.runners.opencode.server import OpenCodeServer, ServerError, ServerPool
-from windlass.runners.opencode.tool_listener import ToolListener
+from windlass.runners.tool_listener import ToolListener
 from windlass.runners.tool_server import tool_server
 from windlass.runtimes import OPEN_CODE
 

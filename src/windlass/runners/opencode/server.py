@@ -26,7 +26,7 @@ from windlass.errors import Category, Failure
 from windlass.process import Process, ProcessLost, SpawnError, Supervisor
 from windlass.runners.opencode import failures
 from windlass.runners.opencode.environment import PROBE_MARK, marked_folder
-from windlass.runners.opencode.reading import LastWords, lines
+from windlass.runners.program_output import LastWords, lines
 from windlass.runtimes import OPEN_CODE
 
 if TYPE_CHECKING:

@@ -2,14 +2,14 @@
 
 The server's thread writes, the test's thread reads: everything that changes, changes under `arrived`.
 
-Side questions are calls of Claude Code and OpenCode that must not use up the script. Both runtimes ask a model for more
-than the conversation: session titles, probes of a quota or a model, summaries of web pages and of what was done. A
+Side questions are calls of Claude Code, OpenCode and Gemini CLI that must not use up the script. They ask a model for
+more than the conversation: session titles, probes of a quota or a model, summaries of web pages and of what was done. A
 request is an aside when all of this holds:
 
-1. it comes from one of the two (by its `user-agent`): a plain client always gets the script;
-2. it offers no tools: the conversations of both do, unless the user takes every tool away;
+1. it comes from one of them (by its `user-agent`): a plain client always gets the script;
+2. it offers no tools: their conversations do, unless the user takes every tool away;
 3. it asks for a single token (a probe), or its system prompt is one that the runtime keeps for side calls, or its
-   session has offered tools before.
+   session has offered tools before, or it is Gemini CLI's, which names no session.
 
 Where this is wrong for your test, `ScriptedModel(aside=…)` decides instead.
 """
@@ -26,7 +26,7 @@ from windlass.testing.scripted.reply import Chooser, Received, Reply, Wire
 
 __all__ = ["Aside", "ReplyScript", "ScriptedConversation", "Served", "SideQuestions"]
 
-AGENT_PROGRAMS = ("claude-cli/", "opencode/")
+AGENT_PROGRAMS = ("claude-cli/", "opencode/", "GeminiCLI")
 SESSIONS = ("x-claude-code-session-id", "x-session-id")
 """The headers in which they name the session."""
 SIDE_PROMPTS = (
@@ -52,7 +52,8 @@ class SideQuestions:
             self._with_tools.add(session)
             return False
         return (
-            received.body.get("max_tokens") == 1
+            received.protocol == "gemini"
+            or received.body.get("max_tokens") == 1
             or any(prompt in received.system for prompt in SIDE_PROMPTS)
             or (session != "" and session in self._with_tools)
         )
@@ -70,7 +71,8 @@ def answer_to_aside(received: Received) -> Reply:
 def _schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     anthropic = ((body.get("output_config") or {}).get("format") or {}).get("schema")
     openai = ((body.get("response_format") or {}).get("json_schema") or {}).get("schema")
-    found = anthropic or openai
+    gemini = (body.get("generationConfig") or {}).get("responseJsonSchema")
+    found = anthropic or openai or gemini
     return found if isinstance(found, Mapping) else None
 
 

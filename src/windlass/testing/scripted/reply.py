@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypedDict, TypeVar
 
+from windlass.testing.scripted.chat_shape import Wire, as_chat
+
 if TYPE_CHECKING:
     from typing import Unpack
 
 
 __all__ = ["Chooser", "How", "Received", "Reply", "Stream", "ToolUse", "Wire", "halves", "pieces"]
-
-Wire = Literal["anthropic", "openai"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Received:
 
     @property
     def model(self) -> str:
-        return str(self.body.get("model", ""))
+        return str(self._chat.get("model", ""))
 
     @property
     def streams(self) -> bool:
-        return self.body.get("stream") is True
+        return self._chat.get("stream") is True
 
     @property
     def system(self) -> str:
@@ -85,7 +85,7 @@ class Received:
     @property
     def tools(self) -> tuple[str, ...]:
         """The names of the tools that the model may use."""
-        offered = [tool for tool in self.body.get("tools") or () if isinstance(tool, Mapping)]
+        offered = [tool for tool in self._chat.get("tools") or () if isinstance(tool, Mapping)]
         return tuple(str(tool.get("name") or (tool.get("function") or {}).get("name")) for tool in offered)
 
     @property
@@ -95,8 +95,12 @@ class Received:
         return "\n".join(text for text in told if text)
 
     @property
+    def _chat(self) -> Mapping[str, Any]:
+        return as_chat(self.protocol, self.path, self.body)
+
+    @property
     def _all_messages(self) -> list[Mapping[str, Any]]:
-        return [m for m in self.body.get("messages") or () if isinstance(m, Mapping)]
+        return [m for m in self._chat.get("messages") or () if isinstance(m, Mapping)]
 
 
 _SYSTEM = ("system", "developer")

@@ -10,7 +10,8 @@ import json
 from types import ModuleType
 from typing import Any, Protocol
 
-from windlass.testing.scripted import anthropic_wire, openai_wire
+from windlass.testing.scripted import anthropic_wire, gemini_wire, openai_wire, responses_wire
+from windlass.testing.scripted.chat_shape import as_chat, gemini_call
 from windlass.testing.scripted.http import BadRequest, Exchange, Request, read_request
 from windlass.testing.scripted.reply import Received, Reply, Wire
 
@@ -19,8 +20,17 @@ __all__ = ["ReplySource", "serve"]
 HOLD_LOOK = 0.005
 """Seconds between two looks at a `hold`: an event of threads cannot be awaited."""
 GARBAGE = b'data: {"type": "message_st\x00\xff\xfe}}}\n\n<html>\n\n'
-WIRES: dict[Wire, ModuleType] = {"anthropic": anthropic_wire, "openai": openai_wire}
-ROUTES: dict[str, Wire] = {"/v1/messages": "anthropic", "/v1/chat/completions": "openai"}
+WIRES: dict[Wire, ModuleType] = {
+    "anthropic": anthropic_wire,
+    "openai": openai_wire,
+    "responses": responses_wire,
+    "gemini": gemini_wire,
+}
+ROUTES: dict[str, Wire] = {
+    "/v1/messages": "anthropic",
+    "/v1/chat/completions": "openai",
+    "/v1/responses": "responses",
+}
 
 
 class ReplySource(Protocol):
@@ -74,14 +84,20 @@ async def _answer(conversation: ReplySource, exchange: Exchange) -> None:
             body = await _body(conversation, exchange, "anthropic")
             if body is not None:
                 await exchange.answer(200, {"input_tokens": conversation.counted("anthropic", request, body)})
-        case "POST", path if path in ROUTES:
-            body = await _body(conversation, exchange, ROUTES[path])
-            if body is not None:
-                await _reply(exchange, conversation, *conversation.reply_to(ROUTES[path], request, body))
+        case "POST", path if (wire := _route(path)) is not None:
+            body = await _body(conversation, exchange, wire)
+            if body is not None and path.endswith(":countTokens"):
+                await exchange.answer(200, {"totalTokens": conversation.counted(wire, request, body)})
+            elif body is not None:
+                await _reply(exchange, conversation, *conversation.reply_to(wire, request, body))
         case method, path:
             what = f"{method} {path or '/'}: a scripted model does not know this path"
             conversation.wrong(what)
             await exchange.answer(404, _wire(request).error(404, what, 0))
+
+
+def _route(path: str) -> Wire | None:
+    return "gemini" if gemini_call(path) else ROUTES.get(path)
 
 
 def _wire(request: Request) -> Any:
@@ -91,7 +107,7 @@ def _wire(request: Request) -> Any:
 
 async def _body(conversation: ReplySource, exchange: Exchange, wire: Wire) -> dict[str, Any] | None:
     """Read the request's JSON; a fault in it is noted and answered."""
-    body, why = _decoded(exchange.request)
+    body, why = _decoded(exchange.request, wire)
     if not why:
         return dict(body)
     what = f"{exchange.request.method} {exchange.request.path}: {why}"
@@ -100,7 +116,7 @@ async def _body(conversation: ReplySource, exchange: Exchange, wire: Wire) -> di
     return None
 
 
-def _decoded(request: Request) -> tuple[Any, str]:
+def _decoded(request: Request, wire: Wire) -> tuple[Any, str]:
     """Decode the body; also give the first thing that the real API would refuse in it, if any."""
     if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
         return None, f"its body is compressed ({encoding}), and a scripted model reads only plain ones"
@@ -108,15 +124,16 @@ def _decoded(request: Request) -> tuple[Any, str]:
         body = json.loads(request.body)
     except ValueError as error:
         return None, f"its body is no JSON: {error}"
-    return body, _shape(body)
+    return body, _shape(body, wire, request.target)
 
 
-def _shape(body: Any) -> str:
+def _shape(body: Any, wire: Wire, path: str) -> str:
     if not isinstance(body, dict):
         return "its body is no JSON object"
-    if not isinstance(body.get("model"), str):
+    chat = as_chat(wire, path, body)
+    if not isinstance(chat.get("model"), str):
         return "model: field required"
-    messages = body.get("messages")
+    messages = chat.get("messages")
     if not isinstance(messages, list) or not messages:
         return "messages: at least one message is required"
     return ""

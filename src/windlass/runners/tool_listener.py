@@ -1,4 +1,4 @@
-"""The way from OpenCode to the engine's tools: MCP over HTTP, on loopback (K6).
+"""The way from programs like OpenCode to the engine's tools: MCP over HTTP, on loopback (K6).
 
 One listener for all attempts of this process, started by the first that has such tools. An attempt gets a token of its
 own, which dies with it. A request without a living token is answered in words and nothing runs; so is one that names
