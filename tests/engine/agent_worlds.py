@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,15 @@ def done(text: str = "done", usd: float | None = 0.0) -> Turn:
     return Turn(repeat=True).say(text).spend(tokens_in=10, tokens_out=1, usd=usd)
 
 
+class MiddayClock(SystemClock):
+    """Goes on from noon of today: no budget of a day ends while a test runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        now = datetime.now()
+        self._base += (now.replace(hour=12, minute=0, second=0, microsecond=0) - now).total_seconds()
+
+
 class AgentWorld:
     """What outlives an engine: the journal, the ledger, the clock, and the runtimes of the machine."""
 
@@ -74,7 +84,7 @@ class AgentWorld:
         self.runners = given | {name: ScriptedRunner(name=name, health=GONE) for name in missing}
         self.journal = journal or MemoryJournal()
         self.ledger = ledger or MemoryLedger()
-        self.clock = clock or SystemClock()
+        self.clock = clock or MiddayClock()
         self.tools = list(tools)
         self.settings = settings
 
