@@ -73,7 +73,7 @@ class Model:
     def _one_thing(self) -> bool:
         running = self.having("running")
         if self.wanted == "cancel" or self.steps[CRITICAL] == "failed":
-            self._tell(running, "end")
+            self._tell(running, "cancel" if self.wanted == "cancel" else "critical")
             return not running and self._close("cancelled" if self.wanted == "cancel" else "failed")
         if self.wanted is not None:
             self._tell(running if self.wanted == "interrupt" else set(), "pause")
@@ -137,7 +137,7 @@ class Model:
         self.go_on()
 
     def obey(self, name: str) -> None:
-        self.steps[name] = "doubt" if name == ONCE and self.told[name] == "pause" else "idle"
+        self.steps[name] = "doubt" if name == ONCE and self.told[name] != "cancel" else "idle"
         self.go_on()
 
     def die(self) -> None:
@@ -328,6 +328,17 @@ def play(examples: int) -> None:
 
 def test_d3_the_execution_agrees_with_its_model_whatever_is_done_to_it() -> None:
     play(80)
+
+
+def test_d3_what_may_happen_once_and_a_critical_failure_cut_off_is_in_doubt_until_the_others_have_stopped() -> None:
+    machine = Machine()
+    machine.an_attempt_finishes(0, 0)
+    machine.an_attempt_fails(2, transient=False)
+    for number, standing in ((1, "doubt"), (0, "skipped")):
+        machine.an_attempt_obeys(number)
+        machine.the_rules_agree_with_the_model()
+        assert machine.model.steps[ONCE] == standing
+    machine.teardown()
 
 
 @pytest.mark.soak
