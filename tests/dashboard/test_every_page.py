@@ -76,7 +76,8 @@ async def _check(page: Any, axe: str, where: str) -> None:
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_c5_every_page_says_that_the_login_has_expired(lively: Server, open_page: Any) -> None:
-    page = await open_page(lively, allow=("401", "WebSocket", "dynamically imported"))
+    # Of the script and the style of a page, whichever is refused first is told.
+    page = await open_page(lively, allow=("401", "WebSocket", "dynamically imported", "preload CSS"))
     await page.context.clear_cookies()
     for key in PAGES:
         await page.keyboard.type(f"g{key}")

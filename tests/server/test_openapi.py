@@ -177,8 +177,11 @@ def test_i3_requests_that_build_on_each_others_answers_make_no_server_error(runn
             if response.status_code >= 500:
                 errors.append(case.as_curl_command())
 
-    with contextlib.suppress(Flaky):  # the same requests may get other answers: the server's executions go on
-        Machine.run(settings=settings(CALM, stateful_step_count=8))
+    for _ in range(10):
+        with contextlib.suppress(Flaky):  # the same requests may get other answers: the server's executions go on
+            Machine.run(settings=settings(CALM, stateful_step_count=8))
+        if len(answers) > 30:  # it may have ended early by that
+            break
     assert errors == []
     assert {200, 201} <= set(answers)
     assert len(answers) > 30
