@@ -31,7 +31,7 @@ def test_l1_a_scheduled_plan_is_listed_with_its_next_time(project: Project, wind
     assert windlass("schedule", "tick").out == ""
     listed = windlass("schedule", "list")
     assert listed.out.startswith(f"{project.path / plan} night: 0 3 1 1 * Europe/Berlin, next 20")
-    assert listed.out.endswith("-01-01 03:00+01:00; last: no time has come yet\n")
+    assert listed.out.endswith("-01-01 03:00+01:00; last: nothing has come yet\n")
     assert listed.err == "", "somebody looks"
     told = windlass("schedule", "list", "--json").json
     (trigger,) = told["triggers"]
@@ -43,7 +43,7 @@ def test_l1_a_scheduled_plan_is_listed_with_its_next_time(project: Project, wind
 def test_l1_why_answers_for_one_trigger_and_for_a_broken_plan(project: Project, windlass: Windlass) -> None:
     plan = project.plan(PLAN)
     windlass("schedule", "add", plan)
-    assert "no time has come since it was scheduled" in windlass("schedule", "why", plan, "night").out
+    assert "nothing has come since it was scheduled" in windlass("schedule", "why", plan, "night").out
     assert "has no trigger 'noon'; it has: night" in windlass("schedule", "why", plan, "noon", code=2).err
     project.plan(PLAN.replace("0 3 1 1 *", "0 99 * * *"))
     assert "cannot be read, so nothing starts it: " in windlass("schedule", "why", plan).err

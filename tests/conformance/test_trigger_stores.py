@@ -12,7 +12,7 @@ import pytest_asyncio
 from windlass.core.triggers import Firing, FiringStatus, TriggerState
 from windlass.journal.stores import HomeStores
 from windlass.journal.triggers import KEPT, SHOWN
-from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore
+from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore, WatchedFile
 
 PLAN, NAME = "/a/plan.yaml", "nightly"
 DUE, STARTED, SKIPPED = FiringStatus.DUE, FiringStatus.STARTED, FiringStatus.SKIPPED
@@ -125,6 +125,17 @@ async def test_l1_a_pause_and_the_executions_of_a_trigger_are_known(store: Trigg
     assert await store.state(PLAN, NAME) == paused
     assert await store.executions(PLAN, NAME, 4.0) == {"id-4"}
     assert await store.executions(PLAN, "other", 0.0) == set()
+
+
+async def test_l1_the_files_of_a_turn_take_the_place_of_those_before(store: TriggerStore) -> None:
+    state = await begun(store)
+    one, two = WatchedFile(1, 1_800_000_000_123_456_789, "a"), WatchedFile(2, 2, "b")
+    for version, files in ((2, {"a.csv": one, "b.csv": two}), (3, {"b.csv": one}), (4, None)):
+        turn = msgspec.structs.replace(state, version=version)
+        assert await store.write(PLAN, NAME, turn, (), files)
+        assert not await store.write(PLAN, NAME, turn, (), {"c.csv": two}), "it is not its turn"
+    assert await store.files(PLAN, NAME) == {"b.csv": one}
+    assert await store.files(PLAN, "other") == {}
 
 
 async def test_l1_the_last_ticks_are_known_by_who_looked(store: TriggerStore) -> None:

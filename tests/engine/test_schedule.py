@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from windlass.assembly import open_engine
+from windlass.core.triggers import watched_file
 from windlass.engine.engine import Engine
 from windlass.engine.schedule import Schedule
 from windlass.errors import JournalError, UsageError
@@ -200,3 +202,70 @@ async def test_l1_the_view_says_who_looked_last(world: World) -> None:
     assert (await world.schedule.view()).ticks == {}
     await world.schedule.tick("serve")
     assert (await world.schedule.view()).ticks == {"serve": NOON}
+
+
+WATCHING = """
+    name: intake
+    inputs: {file: none}
+    triggers:
+      - {id: inbox, watch: {path: inbox, files: "*.csv", settle: 5s}}
+    steps:
+      - {id: a, run: "cat {{ inputs.file | quote }} >> taken.txt"}
+"""
+
+
+class Intake:
+    """A scheduled plan that watches a folder."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.folder = world, world.project.path / "inbox"
+        self.folder.mkdir()
+        self.plan = world.project.file("intake.yaml", WATCHING)
+
+    def put(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+        at = self.world.clock.now() - 60
+        os.utime(self.folder / name, (at, at))
+
+
+@pytest_asyncio.fixture
+async def intake(world: World) -> Intake:
+    made = Intake(world)
+    await world.schedule.remove(world.plan)
+    made.put("old.csv", "old\n")
+    await world.schedule.add(made.plan, world.project.path)
+    return made
+
+
+async def test_l1_each_file_that_comes_starts_the_plan_with_its_path(world: World, intake: Intake) -> None:
+    assert await world.tick(60) == [], "what was there before does not start it"
+    intake.put("a.csv", "a\n")
+    assert await world.tick(10) == ["started"]
+    intake.put("b.csv", "b\n")
+    intake.put("c.csv", "c\n")
+    assert await world.tick(60) == ["completed", "waiting", "started"], "one after the other"
+    assert await world.tick(60) == ["completed", "started"]
+    assert await world.tick(60) == ["completed"]
+    intake.put("a.csv", "changed\n")
+    assert await world.tick(60) == ["started"]
+    assert world.project.lines("taken.txt") == ["a", "b", "c", "changed"]
+    (view,) = (await world.schedule.view()).triggers
+    assert watched_file(view.state.firings[0]) == "a.csv"
+
+
+async def test_l1_another_folder_begins_with_what_comes_from_now_on(world: World, intake: Intake) -> None:
+    other = world.project.path / "other"
+    other.mkdir()
+    (other / "x.csv").write_text("x\n")
+    intake.plan.write_text(intake.plan.read_text().replace("path: inbox", "path: other"))
+    assert await world.tick(60) == []
+    assert await world.tick(3600 * 24 * 3650) == []
+
+
+async def test_l1_a_folder_that_cannot_be_watched_is_told_of(world: World, intake: Intake) -> None:
+    (intake.folder / "old.csv").unlink()
+    intake.folder.rmdir()
+    intake.folder.write_text("no folder")
+    world.clock.advance(60)
+    _firings, unread = await world.schedule.tick()
+    assert ["cannot be watched: Not a directory" in plan.trouble for plan in unread] == [True]

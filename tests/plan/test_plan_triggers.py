@@ -23,6 +23,16 @@ def test_l1_triggers_have_defaults_that_start_nothing_twice() -> None:
     assert (trigger.zone, trigger.catch_up, trigger.overlap) == ("UTC", 3600.0, "skip")
 
 
+def test_l1_a_watched_folder_leaves_no_file_out_unless_that_is_asked_for() -> None:
+    text = (
+        f"inputs: {{file: none}}\ntriggers: [{{id: a, watch: inbox}}, {{id: b, watch: inbox, overlap: skip}}]\n{STEPS}"
+    )
+    queue, skip = triggers_of(load_text(text).plan)
+    assert queue.watch is not None
+    assert (queue.watch.path, queue.watch.files, queue.watch.settle) == ("inbox", "*", 5.0)
+    assert (queue.overlap, skip.overlap) == ("queue", "skip")
+
+
 def test_l1_an_execution_is_of_the_plan_without_its_triggers() -> None:
     with_triggers = load_text(f"triggers: [{{id: nightly, cron: '0 3 * * *'}}]\n{STEPS}").plan
     assert with_triggers.digest == load_text(STEPS).plan.digest
@@ -35,7 +45,10 @@ def test_l1_an_execution_is_of_the_plan_without_its_triggers() -> None:
         ("[{id: a, cron: '0 25 * * *'}]", "plan.yaml:2:20: trigger a: `cron`: '0 25 * * *' is not a cron expression"),
         ("[{id: a, cron: '0 3 * * *', zone: Berlin}]", "trigger a: `zone`: 'Berlin' is not a time zone"),
         ("[{cron: '0 3 * * *'}]", "trigger 1: `id` is missing"),
-        ("[{id: a}]", "trigger a: `cron` is missing"),
+        ("[{id: a}]", "trigger a: a trigger has exactly one of `cron` and `watch`"),
+        ("[{id: a, cron: '0 3 * * *', watch: inbox}]", "trigger a: a trigger has exactly one of `cron` and `watch`"),
+        ("[{id: a, watch: inbox}]", "trigger a: the plan has no input `file`"),
+        ("[{id: a, watch: {path: inbox, input: since}, jitter: 5m}]", "trigger a: `jitter`: it is for `cron`"),
         ("[{id: a, crom: '0 3 * * *'}]", "trigger a: unknown key `crom` (did you mean `cron`?)"),
         ("[{id: a, cron: '0 3 * * *', overlap: drop}]", "trigger a: `overlap`: input should be 'skip', 'queue'"),
         ("[{id: a, cron: '0 3 * * *', catch_up: soon}]", "trigger a: `catch_up`: "),

@@ -92,7 +92,7 @@ def list_triggers(as_json: AsJson = False, home: Home = None) -> None:
             print_json(_data(found))
             return 0
         for view in found.triggers:
-            last = next((_line(firing, view.trigger.zone) for firing in view.state.firings), "no time has come yet")
+            last = next((_line(firing, view.trigger.zone) for firing in view.state.firings), "nothing has come yet")
             out(f"{view.plan.path} {_head(view)}; last: {last}")
         _tell_unread(found.unread)
         if found.triggers or found.unread:
@@ -127,7 +127,7 @@ def why(
             for firing in view.state.firings[:limit]:
                 out(f"  {_line(firing, view.trigger.zone)}")
             if not view.state.firings:
-                out("  no time has come since it was scheduled")
+                out("  nothing has come since it was scheduled")
         _tell_unread(found.unread)
         _suggest_tick(found)
         return 0
@@ -231,22 +231,24 @@ def _head(view: TriggerView) -> str:
     from windlass.core.triggers import shown_time
 
     at = _next(view)
-    shown = shown_time(at, view.trigger.zone) if at is not None else "never"
+    shown = f", next {shown_time(at, view.trigger.zone)}" if at is not None else ""
     paused = f", paused: {view.state.paused}" if view.state.paused else ""
-    return f"{view.trigger.id}: {view.trigger.schedule}, next {shown}{paused}"
+    return f"{view.trigger.id}: {view.trigger.schedule}{shown}{paused}"
 
 
 def _next(view: TriggerView) -> float | None:
     from windlass.plan.cron import next_time
 
-    return next_time(view.trigger.cron, view.trigger.zone, view.state.until)
+    trigger = view.trigger
+    return next_time(trigger.cron, trigger.zone, view.state.until) if trigger.cron is not None else None
 
 
 def _line(firing: Firing, zone: str = "UTC") -> str:
-    from windlass.core.triggers import FiringStatus, shown_time
+    from windlass.core.triggers import FiringStatus, shown_time, watched_file
 
     never = firing.status in (FiringStatus.SKIPPED, FiringStatus.MISSED, FiringStatus.WAITING, FiringStatus.REFUSED)
-    shown = f"{shown_time(firing.at, zone)} {firing.status}{'' if never else f' {firing.execution}'}"
+    file = f" {name}" if (name := watched_file(firing)) else ""
+    shown = f"{shown_time(firing.at, zone)}{file} {firing.status}{'' if never else f' {firing.execution}'}"
     return f"{shown}: {firing.reason}" if firing.reason else shown
 
 
@@ -258,6 +260,7 @@ def _data(found: ScheduleView, limit: int = 1) -> dict[str, Any]:
             "trigger": view.trigger.id,
             "cron": view.trigger.cron,
             "zone": view.trigger.zone,
+            "watch": view.trigger.watch.model_dump() if view.trigger.watch is not None else None,
             "next": iso(_next(view)),
             "paused": view.state.paused,
             "firings": [_firing_data(firing) for firing in view.state.firings[:limit]],
@@ -269,8 +272,11 @@ def _data(found: ScheduleView, limit: int = 1) -> dict[str, Any]:
 
 
 def _firing_data(firing: Firing) -> dict[str, Any]:
+    from windlass.core.triggers import watched_file
+
     return {
         "at": iso(firing.at),
+        "file": watched_file(firing),
         "status": firing.status.value,
         "execution": firing.execution,
         "reason": firing.reason,

@@ -24,6 +24,7 @@ from windlass.plan.cron import next_time
 from windlass.plan.triggers import Trigger
 
 __all__ = [
+    "Arrival",
     "Firing",
     "FiringStatus",
     "TriggerContext",
@@ -32,8 +33,10 @@ __all__ = [
     "budget_left",
     "day_start",
     "first_state",
+    "queue_room",
     "shown_time",
     "take_turn",
+    "watched_file",
 ]
 
 LATE = 120.0
@@ -111,6 +114,20 @@ class TriggerState(msgspec.Struct, frozen=True):
         return [firing for firing in self.firings if firing.status in statuses]
 
 
+class Arrival(NamedTuple):
+    """A file that has come, or was changed."""
+
+    name: str
+    digest: str
+    """Of its content: the same file with the same content comes once."""
+    at: float
+    """The time when it was last changed."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.digest[:16]} {self.name}"
+
+
 class TriggerContext(NamedTuple):
     """Facts that a turn depends on, besides the trigger's own."""
 
@@ -120,6 +137,8 @@ class TriggerContext(NamedTuple):
     """The reason why the plan could not be read until now."""
     spent: Amount = NOTHING
     """Spending of the day by executions of a trigger that has a budget."""
+    arrived: Sequence[Arrival] = ()
+    """New and changed files of a trigger that watches a folder."""
 
 
 class TriggerTurn(NamedTuple):
@@ -156,11 +175,31 @@ def take_turn(
     elif waiting and busy is None:
         busy = msgspec.structs.replace(waiting.pop(0), status=FiringStatus.DUE, reason="", decided_at=now)
         changed[busy.key] = busy
-    times = _Times(trigger, plan, state.until, now)
-    due = list(times)
+    until, missed, due = state.until, list[Firing](), list[Firing]()
+    if trigger.watch is not None:
+        due = [_arrived(trigger, plan, one, now) for one in seen.arrived if one.key not in {f.key for f in known}]
+    elif trigger.cron is not None:
+        times = _Times(trigger, trigger.cron, plan, until, now)
+        due, missed = list(times), list(times.missed(seen))
+        until = times.until
     new = [_skipped(firing, refusal) for firing in due] if refusal else _decided(trigger, due, busy, len(waiting))
-    after = msgspec.structs.replace(state, until=times.until, version=state.version + 1, paused=paused)
-    return TriggerTurn(after, [*changed.values(), *times.missed(seen), *new])
+    after = msgspec.structs.replace(state, until=until, version=state.version + 1, paused=paused)
+    return TriggerTurn(after, [*changed.values(), *missed, *new])
+
+
+def _arrived(trigger: Trigger, plan: str, file: Arrival, now: float) -> Firing:
+    execution = derived_id(file.at, plan, trigger.id, file.key)
+    return Firing(file.key, file.at, execution, FiringStatus.DUE, decided_at=now)
+
+
+def queue_room(state: TriggerState) -> int:
+    """The number of files that a turn may take up: the others stay in their folder until there is room."""
+    return MOST_WAITING - len(state.of(FiringStatus.WAITING, FiringStatus.DUE))
+
+
+def watched_file(firing: Firing) -> str:
+    """The name of the file that a firing of a watched folder is for."""
+    return firing.key.partition(" ")[2]
 
 
 def _failing(trigger: Trigger, firings: Sequence[Firing], since: float) -> str:
@@ -226,7 +265,7 @@ def _decided(trigger: Trigger, due: Sequence[Firing], busy: Firing | None, waiti
     queue = trigger.overlap == "queue"
     for number, firing in enumerate(due, 1):
         if not queue and number < len(due):
-            yield _skipped(firing, "a later time had come, too, and only that one is started (overlap: skip)")
+            yield _skipped(firing, "a later one had come, too, and only that is started (overlap: skip)")
         elif busy is None:
             busy = firing
             yield firing
@@ -247,7 +286,8 @@ def _skipped(firing: Firing, reason: str) -> Firing:
 class _Times:
     """The nominal times of a trigger between its last turn and now."""
 
-    def __init__(self, trigger: Trigger, plan: str, since: float, now: float) -> None:
+    def __init__(self, trigger: Trigger, cron: str, plan: str, since: float, now: float) -> None:
+        self._cron = cron
         self._trigger, self._plan, self._since, self._now = trigger, plan, since, now
         self._window = max(trigger.catch_up, LATE)
         self.until = since
@@ -277,7 +317,7 @@ class _Times:
         self.until = max(self.until, self._now - self._window - self._trigger.jitter)
 
     def _next(self, after: float) -> float | None:
-        return next_time(self._trigger.cron, self._trigger.zone, after)
+        return next_time(self._cron, self._trigger.zone, after)
 
     def _starts(self, at: float) -> float:
         """The time at which it is to be started: for one nominal time always the same, whoever asks."""

@@ -8,7 +8,8 @@ A process that dies anywhere between leaves a firing that is due, and the next t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from windlass.clock import Clock
 from windlass.core.budget import NOTHING, Amount
 from windlass.core.transitions import ExecutionStatus
 from windlass.core.triggers import (
+    Arrival,
     Firing,
     FiringStatus,
     TriggerContext,
@@ -26,16 +28,19 @@ from windlass.core.triggers import (
     budget_left,
     day_start,
     first_state,
+    queue_room,
     take_turn,
+    watched_file,
 )
 from windlass.engine.engine import Engine
+from windlass.engine.folders import look_into, seen_files
 from windlass.engine.observer import STARTING
 from windlass.engine.run_request import RunRequest
 from windlass.errors import Conflict, JournalError, NotFound, UsageError, WindlassError
 from windlass.faults import fault_point
-from windlass.plan.triggers import Trigger, triggers_of
+from windlass.plan.triggers import FolderWatch, Trigger, triggers_of
 from windlass.ports import Head
-from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore
+from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore, WatchedFile
 
 __all__ = ["Schedule", "ScheduleView", "TriggerView"]
 
@@ -142,18 +147,21 @@ class Schedule:
         for plan in await self._store.plans():
             try:
                 triggers = await self._read(plan)
+                for trigger in triggers:
+                    reports += await self._turn(plan, trigger, now, last)
+            except JournalError:
+                raise
             except WindlassError as error:
                 unread.append(plan._replace(trouble=error.message))
                 if error.message != plan.trouble:
                     await self._store.note_trouble(plan.path, error.message)
                 continue
             readable[plan.path] = plan, {trigger.id: trigger for trigger in triggers}
-            for trigger in triggers:
-                reports += await self._turn(plan, trigger, now, last)
             if plan.trouble:
                 await self._store.note_trouble(plan.path, "")
         for claimed in await self._store.claim(self._engine.driver, self._engine.journal.alive):
-            reports.append(await self._start(claimed, *readable.get(claimed.plan, (None, {}))))
+            if claimed.plan in readable:  # else it stays due until its plan can be read
+                reports.append(await self._start(claimed, *readable[claimed.plan]))
         return reports, unread
 
     async def _read(self, plan: ScheduledPlan) -> list[Trigger]:
@@ -166,7 +174,8 @@ class Schedule:
         found = await self._store.state(plan.path, trigger.id)
         if found is None:
             found = first_state(trigger, self._now())
-            await self._store.write(plan.path, trigger.id, found, ())
+            files = None if trigger.watch is None else await asyncio.to_thread(seen_files, trigger.watch, plan.workdir)
+            await self._store.write(plan.path, trigger.id, found, (), files)
         return found
 
     async def _turn(self, plan: ScheduledPlan, trigger: Trigger, now: float, last: float | None) -> list[TriggerFiring]:
@@ -174,13 +183,26 @@ class Schedule:
         started = state.of(FiringStatus.STARTED)
         found = {firing.execution: await self._became(firing, now) for firing in started}
         seen = TriggerContext(last, plan.trouble, await self._spent(plan, trigger, now))
+        files = None
+        if trigger.watch is not None:
+            arrived, files = await self._look(plan, trigger, trigger.watch, state, now)
+            seen = seen._replace(arrived=arrived)
         turn = take_turn(trigger, plan.path, state, now, found, seen)
-        if not turn.firings and turn.state.schedule == state.schedule:
+        if not turn.firings and turn.state.schedule == state.schedule and files is None:
             return []
-        if not await self._store.write(plan.path, trigger.id, turn.state, turn.firings):
+        if not await self._store.write(plan.path, trigger.id, turn.state, turn.firings, files):
             return []  # another process has taken this turn, and starts what is due
         settled = [firing for firing in turn.firings if firing.status is not FiringStatus.DUE]
         return [TriggerFiring(plan.path, trigger.id, firing) for firing in settled]
+
+    async def _look(
+        self, plan: ScheduledPlan, trigger: Trigger, watch: FolderWatch, state: TriggerState, now: float
+    ) -> tuple[Sequence[Arrival], dict[str, WatchedFile] | None]:
+        """Files that have come, and all that were seen, if that is news. What is in another folder was there before."""
+        if state.schedule != trigger.schedule:
+            return (), await asyncio.to_thread(seen_files, watch, plan.workdir)
+        known = await self._store.files(plan.path, trigger.id)
+        return await asyncio.to_thread(look_into, watch, plan.workdir, known, now, queue_room(state))
 
     async def _spent(self, plan: ScheduledPlan, trigger: Trigger, now: float) -> Amount:
         """The spending of the day by executions of a trigger that has a budget."""
@@ -207,9 +229,7 @@ class Schedule:
     async def _head(self, execution: str) -> Head | None:
         return next(iter(await self._engine.journal.heads(prefix=execution, limit=1)), None)
 
-    async def _start(
-        self, claimed: TriggerFiring, plan: ScheduledPlan | None, triggers: dict[str, Trigger]
-    ) -> TriggerFiring:
+    async def _start(self, claimed: TriggerFiring, plan: ScheduledPlan, triggers: dict[str, Trigger]) -> TriggerFiring:
         """Start a firing that this process has claimed, and write down what came of it."""
         firing = claimed.firing
         status, reason = FiringStatus.STARTED, ""
@@ -241,10 +261,13 @@ class Schedule:
             return "" if moved_on else error.message
         return ""
 
-    async def _create(self, claimed: TriggerFiring, plan: ScheduledPlan | None, trigger: Trigger | None) -> None:
-        if plan is None or trigger is None:
-            raise NotFound(f"{claimed.plan} cannot be read, or has no trigger {claimed.trigger} any more")
-        request = RunRequest(plan_file=plan.path, workdir=plan.workdir, inputs=trigger.inputs)
+    async def _create(self, claimed: TriggerFiring, plan: ScheduledPlan, trigger: Trigger | None) -> None:
+        if trigger is None:
+            raise NotFound(f"{claimed.plan} has no trigger {claimed.trigger} any more")
+        inputs = dict(trigger.inputs)
+        if trigger.watch is not None:
+            inputs[trigger.watch.input] = os.path.join(trigger.watch.path, watched_file(claimed.firing))
+        request = RunRequest(plan_file=plan.path, workdir=plan.workdir, inputs=inputs)
         if trigger.budget is not None:
             own = await asyncio.to_thread(self._engine.read, plan.path, plan.workdir)
             left = budget_left(trigger, own.plan.budget, await self._spent(plan, trigger, self._now()))

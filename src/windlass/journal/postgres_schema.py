@@ -207,7 +207,11 @@ _VERSION_4 = (
     "CREATE INDEX schedule_firings_due ON schedule_firings (status) WHERE status = 'due'",
     f'CREATE TABLE schedule_ticks (name TEXT COLLATE "C" PRIMARY KEY, at {_TIME})',
 )
-_MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+_VERSION_5 = (
+    f"CREATE TABLE schedule_files (plan {_TEXT}, name {_TEXT}, file {_TEXT}, size BIGINT NOT NULL, "
+    f"changed BIGINT NOT NULL, digest {_TEXT}, PRIMARY KEY (plan, name, file))",
+)
+_MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 """The statements that lead from each version to the next."""
 SCHEMA_VERSION = len(_MIGRATIONS)
 _TABLES = ("executions", "events", "inbox", "charges", "notes", "requests")

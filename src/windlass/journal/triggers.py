@@ -7,14 +7,14 @@ died is taken over, and the execution's id, which is the same in every process, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from windlass.core.triggers import Firing, FiringStatus, TriggerState
 from windlass.faults import fault_point
 from windlass.journal.database import Database, SqlConnection, SqlStore, make_missing, snapshot
 from windlass.journal.schema import open_database
-from windlass.ports.triggers import ScheduledPlan, TriggerFiring
+from windlass.ports.triggers import ScheduledPlan, TriggerFiring, WatchedFile
 
 __all__ = ["SqliteTriggers"]
 
@@ -32,6 +32,8 @@ _TABLES = (
     "at REAL NOT NULL, execution TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL, decided_at REAL NOT NULL, "
     "tries INTEGER NOT NULL, claimed_by TEXT NOT NULL DEFAULT '', PRIMARY KEY (plan, name, key))",
     "CREATE INDEX IF NOT EXISTS schedule_firings_due ON schedule_firings (status) WHERE status = 'due'",
+    "CREATE TABLE IF NOT EXISTS schedule_files (plan TEXT NOT NULL, name TEXT NOT NULL, file TEXT NOT NULL, "
+    "size INTEGER NOT NULL, changed INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (plan, name, file))",
     "CREATE TABLE IF NOT EXISTS schedule_ticks (name TEXT PRIMARY KEY, at REAL NOT NULL)",
 )
 _FIRING = "key, at, execution, status, reason, decided_at, tries"
@@ -65,7 +67,7 @@ class SqliteTriggers:
 
     async def remove_plan(self, path: str) -> bool:
         def work(db: SqlConnection) -> bool:
-            for table in ("schedule_triggers", "schedule_firings"):
+            for table in ("schedule_triggers", "schedule_firings", "schedule_files"):
                 db.execute(f"DELETE FROM {table} WHERE plan = ?", (path,))
             return db.execute("DELETE FROM schedule_plans WHERE path = ?", (path,)).rowcount > 0
 
@@ -78,7 +80,19 @@ class SqliteTriggers:
 
         return await self._db.reading(fetch)
 
-    async def write(self, plan: str, trigger: str, state: TriggerState, firings: Sequence[Firing]) -> bool:
+    async def files(self, plan: str, trigger: str) -> dict[str, WatchedFile]:
+        sql = "SELECT file, size, changed, digest FROM schedule_files WHERE plan = ? AND name = ?"
+        rows = await self._db.reading(lambda db: db.execute(sql, (plan, trigger)).fetchall())
+        return {file: WatchedFile(*rest) for file, *rest in rows}
+
+    async def write(
+        self,
+        plan: str,
+        trigger: str,
+        state: TriggerState,
+        firings: Sequence[Firing],
+        files: Mapping[str, WatchedFile] | None = None,
+    ) -> bool:
         def work(db: SqlConnection) -> bool:
             values = (state.version, state.until, state.schedule, state.paused, state.resumed_at, plan, trigger)
             if state.version == 0:
@@ -97,6 +111,10 @@ class SqliteTriggers:
                 "decided_at = excluded.decided_at, tries = excluded.tries, claimed_by = ''"
             )
             db.executemany(sql, [(plan, trigger, *_row(firing)) for firing in firings])
+            if files is not None:
+                db.execute("DELETE FROM schedule_files WHERE plan = ? AND name = ?", (plan, trigger))
+                sql = "INSERT INTO schedule_files (plan, name, file, size, changed, digest) VALUES (?, ?, ?, ?, ?, ?)"
+                db.executemany(sql, [(plan, trigger, file, *known) for file, known in files.items()])
             if firings:
                 old = f"DELETE FROM schedule_firings WHERE plan = ? AND name = ? AND at < ? AND NOT {_UNSETTLED}"
                 db.execute(old, (plan, trigger, state.until - KEPT))

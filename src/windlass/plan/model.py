@@ -497,7 +497,7 @@ class Plan(CheckedValue):
     env: dict[str, Any] = field(default_factory=dict)
     """Variables of all its commands; a step's own `env` stands over it."""
     triggers: tuple[dict[str, Any], ...] = ()
-    """The times at which it starts by itself, once it is scheduled: `windlass schedule add`."""
+    """The times or files by which it starts by itself, once it is scheduled: `windlass schedule add`."""
     steps: tuple[Step, ...] = field(min_length=1, max_length=MAX_STEPS)
 
     def _after(self) -> Plan:

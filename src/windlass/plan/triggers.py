@@ -1,4 +1,4 @@
-"""Triggers of a plan: the times at which it starts by itself (L1).
+"""Triggers of a plan: the times, or the files in a folder, by which it starts by itself (L1).
 
 A plan holds its triggers as the data that was written, and only those who start plans by them read them here: an
 execution has no use for them.
@@ -15,17 +15,39 @@ from windlass.plan.report import Report
 from windlass.plan.schema import kind_of, nearest
 from windlass.values import CheckedValue, ValidationError, field
 
-__all__ = ["Trigger", "check_triggers", "triggers_of"]
+__all__ = ["FolderWatch", "Trigger", "check_triggers", "triggers_of"]
+
+
+_OF_TIMES = ("catch_up", "jitter")
+
+
+class FolderWatch(CheckedValue):
+    """Files in a folder that start a plan: each new or changed one."""
+
+    path: str = field(min_length=1)
+    """The folder, relative to the working directory."""
+    files: str = field(default="*", min_length=1)
+    """A pattern for the names of its files: `*.csv`."""
+    settle: Duration = 5.0
+    """How long a file must have been left unchanged: it may still be written."""
+    input: StepId = "file"
+    """The input of the plan that is given the file's path."""
+
+    @classmethod
+    def _before(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
 
 
 class Trigger(CheckedValue):
     """One way in which a plan starts by itself."""
 
     id: StepId
-    cron: str
+    cron: str | None = None
     """Minute, hour, day of month, month and day of week: `0 3 * * *` is at 3:00 each day."""
+    watch: FolderWatch | None = None
+    """A folder whose new and changed files start it, each one once."""
     zone: str = "UTC"
-    """The time zone of `cron`: `Europe/Berlin`."""
+    """The time zone of `cron` and of the day of a `budget`: `Europe/Berlin`."""
     catch_up: Literal[0] | Duration = 3600.0
     """How late it may start; what is later than that is missed."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
@@ -40,8 +62,14 @@ class Trigger(CheckedValue):
     """Values for the plan's inputs."""
 
     def _after(self) -> Trigger:
-        if problem := cron_problem(self.cron):
+        if (self.cron is None) == (self.watch is None):
+            raise ValueError("a trigger has exactly one of `cron` and `watch`")
+        if self.cron is not None and (problem := cron_problem(self.cron)):
             raise ValueError(f"`cron`: {problem}")
+        if self.watch is not None and (wrong := [name for name in _OF_TIMES if name in self.model_fields_set]):
+            raise ValueError(f"`{wrong[0]}`: it is for `cron`: a file that comes is never too late")
+        if self.watch is not None and "overlap" not in self.model_fields_set:
+            self.__dict__["overlap"] = "queue"  # no file is left out unless that is asked for
         if problem := zone_problem(self.zone):
             raise ValueError(f"`zone`: {problem}")
         if self.budget is not None and self.overlap == "allow":
@@ -52,8 +80,8 @@ class Trigger(CheckedValue):
 
     @property
     def schedule(self) -> str:
-        """Its times in one line: another text makes it another schedule."""
-        return f"{self.cron} {self.zone}"
+        """Its times or files in one line: another text makes it another schedule."""
+        return f"{self.cron} {self.zone}" if self.watch is None else f"{self.watch.path}/{self.watch.files}"
 
 
 def triggers_of(plan: Plan) -> list[Trigger]:
@@ -83,11 +111,13 @@ def _problems(
     problems: list[tuple[tuple[str | int, ...], str, str]] = []
     if trigger.id in ids:
         problems.append((("id",), "this id is already used by another trigger", ""))
-    for name in trigger.inputs:
+    watched = [trigger.watch.input] if trigger.watch is not None else []
+    for name in (*trigger.inputs, *watched):
         if name not in inputs:
             meant = nearest(name, inputs)
             hint = f"did you mean `{meant}`?" if meant else "name it in the plan's `inputs`"
-            problems.append((("inputs", name), f"the plan has no input `{name}`", hint))
+            place = ("inputs", name) if name in trigger.inputs else ("watch", "input")
+            problems.append((place, f"the plan has no input `{name}`", hint))
     return problems
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from windlass.core.triggers import Firing, FiringStatus, TriggerState
 
-__all__ = ["ScheduledPlan", "TriggerFiring", "TriggerStore"]
+__all__ = ["ScheduledPlan", "TriggerFiring", "TriggerStore", "WatchedFile"]
 
 
 class ScheduledPlan(NamedTuple):
@@ -29,6 +29,16 @@ class TriggerFiring(NamedTuple):
     firing: Firing
 
 
+class WatchedFile(NamedTuple):
+    """A file of a watched folder, as it was when it was last seen."""
+
+    size: int
+    changed: int
+    """The time of its last change, in nanoseconds."""
+    digest: str
+    """Of its content."""
+
+
 class TriggerStore(Protocol):
     """Keeps them among all processes of a home."""
 
@@ -48,8 +58,22 @@ class TriggerStore(Protocol):
 
     async def state(self, plan: str, trigger: str) -> TriggerState | None: ...
 
-    async def write(self, plan: str, trigger: str, state: TriggerState, firings: Sequence[Firing]) -> bool:
-        """Write a turn, in one transaction; False if another process has taken that turn, and nothing is written."""
+    async def files(self, plan: str, trigger: str) -> dict[str, WatchedFile]:
+        """The files of its folder that were seen, by their names."""
+        ...
+
+    async def write(
+        self,
+        plan: str,
+        trigger: str,
+        state: TriggerState,
+        firings: Sequence[Firing],
+        files: Mapping[str, WatchedFile] | None = None,
+    ) -> bool:
+        """Write a turn, in one transaction; False if another process has taken that turn, and nothing is written.
+
+        `files` take the place of those that were seen.
+        """
         ...
 
     async def claim(self, me: str, alive: Callable[[str], bool]) -> list[TriggerFiring]:

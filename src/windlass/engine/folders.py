@@ -1,0 +1,85 @@
+"""Folders that triggers watch: which of their files are new or changed since they were last seen (L1).
+
+A folder is looked into at each tick. A file is read only if its size or its time has changed; it counts as changed only
+if its content has. Links and folders are passed over, and a file that was changed a moment ago is left for later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+
+from windlass.core.triggers import Arrival
+from windlass.errors import UsageError
+from windlass.plan.triggers import FolderWatch
+from windlass.ports.triggers import WatchedFile
+
+__all__ = ["look_into", "seen_files"]
+
+Seen = dict[str, WatchedFile]
+_BLOCK = 1024 * 1024
+
+
+def seen_files(watch: FolderWatch, workdir: str) -> Seen:
+    """All files that are there: what was there before the plan was scheduled does not start it."""
+    with _in_words(watch):
+        return {entry.name: _read(entry) for entry in _entries(watch, workdir)}
+
+
+def look_into(
+    watch: FolderWatch, workdir: str, known: Mapping[str, WatchedFile], now: float, room: int
+) -> tuple[list[Arrival], Seen | None]:
+    """At most `room` files that have come or were changed, oldest first; and all that were seen, if that is news.
+
+    Files for which there is no room, and those that may still be written, are left as if they had not changed.
+    """
+    seen: Seen = {}
+    changed: list[tuple[Arrival, WatchedFile]] = []
+    with _in_words(watch):
+        for entry in _entries(watch, workdir):
+            before, found = known.get(entry.name), entry.stat(follow_symlinks=False)
+            if before is not None:
+                seen[entry.name] = before
+                if (before.size, before.changed) == (found.st_size, found.st_mtime_ns):
+                    continue
+            if 0 <= now - found.st_mtime < watch.settle:
+                continue
+            file = _read(entry)
+            if before is not None and before.digest == file.digest:
+                seen[entry.name] = file
+            else:
+                changed.append((Arrival(entry.name, file.digest, found.st_mtime), file))
+    taken = sorted(changed, key=lambda one: (one[0].at, one[0].name))[: max(room, 0)]
+    seen |= {arrival.name: file for arrival, file in taken}
+    return [arrival for arrival, _file in taken], seen if seen != known else None
+
+
+def _entries(watch: FolderWatch, workdir: str) -> list[os.DirEntry[str]]:
+    """The files of the folder that fit the pattern; none while there is no such folder."""
+    try:
+        entries = list(os.scandir(os.path.join(workdir, watch.path)))
+    except FileNotFoundError:
+        return []
+    fitting = [entry for entry in entries if fnmatchcase(entry.name, watch.files) and entry.name.isprintable()]
+    return [entry for entry in fitting if entry.is_file(follow_symlinks=False)]
+
+
+@contextmanager
+def _in_words(watch: FolderWatch) -> Iterator[None]:
+    """Errors of the system in words."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"the folder {watch.path} cannot be watched: {error.strerror} ({error.filename})") from error
+
+
+def _read(entry: os.DirEntry[str]) -> WatchedFile:
+    digest = hashlib.sha256()
+    found = entry.stat(follow_symlinks=False)
+    with open(entry.path, "rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return WatchedFile(found.st_size, found.st_mtime_ns, digest.hexdigest())

@@ -1,0 +1,93 @@
+"""Watched folders: each new or changed file comes once, when nobody writes it any more (L1)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from windlass.engine.folders import Seen, look_into, seen_files
+from windlass.errors import UsageError
+from windlass.plan.triggers import FolderWatch
+
+NOW = 1_800_000_000.0
+WATCH = FolderWatch(path="inbox", files="*.csv", settle=5)
+
+
+class Inbox:
+    """A folder, and what was seen of it."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.folder = base, base / "inbox"
+        self.folder.mkdir()
+        self.seen: Seen = {}
+
+    def put(self, name: str, text: str, age: float = 60.0) -> None:
+        (self.folder / name).write_text(text)
+        os.utime(self.folder / name, (NOW - age, NOW - age))
+
+    def look(self, room: int = 10) -> list[str]:
+        arrived, seen = look_into(WATCH, str(self.base), self.seen, NOW, room)
+        self.seen = self.seen if seen is None else seen
+        return [one.name for one in arrived]
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    return Inbox(tmp_path)
+
+
+def test_l1_a_file_comes_once_and_again_when_its_content_has_changed(inbox: Inbox) -> None:
+    inbox.put("a.csv", "1")
+    assert inbox.look() == ["a.csv"]
+    assert inbox.look() == []
+    inbox.put("a.csv", "1", age=30)
+    assert inbox.look() == [], "another time of the same content is no change"
+    inbox.put("a.csv", "2", age=20)
+    assert inbox.look() == ["a.csv"]
+
+
+def test_l1_a_file_that_may_still_be_written_is_left_for_later(inbox: Inbox) -> None:
+    inbox.put("a.csv", "1", age=1)
+    assert inbox.look() == []
+    inbox.put("a.csv", "12", age=5)
+    assert inbox.look() == ["a.csv"]
+    inbox.put("a.csv", "123", age=1)
+    assert inbox.look() == []
+    inbox.put("future.csv", "1", age=-3600)
+    assert inbox.look() == ["future.csv"], "a time from another clock says nothing about the writing"
+
+
+def test_l1_files_without_room_stay_for_the_next_look_oldest_first(inbox: Inbox) -> None:
+    for number in range(5):
+        inbox.put(f"{number}.csv", str(number), age=100 + number)
+    assert inbox.look(room=2) == ["4.csv", "3.csv"]
+    assert inbox.look(room=0) == []
+    assert inbox.look() == ["2.csv", "1.csv", "0.csv"]
+
+
+def test_l1_only_files_that_fit_the_pattern_come(inbox: Inbox) -> None:
+    inbox.put("a.txt", "1")
+    inbox.put("bad\x1bname.csv", "1")
+    (inbox.folder / "folder.csv").mkdir()
+    (inbox.folder / "link.csv").symlink_to(inbox.folder / "a.txt")
+    assert inbox.look() == []
+
+
+def test_l1_a_folder_that_is_not_there_yet_is_empty_and_an_unreadable_one_is_an_error(tmp_path: Path) -> None:
+    assert seen_files(WATCH, str(tmp_path)) == {}
+    (tmp_path / "inbox").write_text("no folder")
+    with pytest.raises(UsageError, match="the folder inbox cannot be watched: Not a directory"):
+        seen_files(WATCH, str(tmp_path))
+    with pytest.raises(UsageError, match="cannot be watched"):
+        look_into(WATCH, str(tmp_path), {}, NOW, 1)
+
+
+def test_l1_what_was_there_before_does_not_come(inbox: Inbox) -> None:
+    inbox.put("old.csv", "1")
+    inbox.seen = seen_files(WATCH, str(inbox.base))
+    assert inbox.look() == []
+    (inbox.folder / "old.csv").unlink()
+    assert inbox.look() == []
+    assert inbox.seen == {}
