@@ -43,6 +43,21 @@ def test_j2_the_address_may_stand_in_the_users_settings(windlass: Any, project: 
     assert databases(project.home) == []
 
 
+def test_j2_l1_triggers_of_a_postgresql_journal_start_a_plan_once(windlass: Any, project: Any, postgres: str) -> None:
+    text = "triggers: [{id: often, cron: '* * * * *', catch_up: 1d}]\nsteps: [{id: a, run: echo ran >> ran.txt}]"
+    env = {"WINDLASS_JOURNAL": postgres}
+    windlass("schedule", "add", project.plan(text), **env)
+    with psycopg.connect(postgres) as session:
+        session.execute("UPDATE schedule_triggers SET until = until - 600")
+    told = windlass("schedule", "tick", "--json", **env).json["firings"]
+    assert {one["status"] for one in told} == {"skipped", "started"}
+    (started,) = (one["execution"] for one in told if one["status"] == "started")
+    assert [one["id"] for one in windlass("list", "--json", **env).json] == [started]
+    windlass("watch", started, **env)
+    assert project.lines("ran.txt") == ["ran"]
+    assert databases(project.home) == []
+
+
 def test_j2_a_project_cannot_choose_the_journal(windlass: Any, project: Any) -> None:
     windlass("run", project.plan(PLAN))
     (project.home / "config.toml").write_text('journal = "postgresql://elsewhere/db"')

@@ -684,6 +684,17 @@ def test_the_schema_tells_editors_every_key_with_its_meaning() -> None:
     assert all("title" not in field for field in step["properties"].values())
 
 
+def test_l1_the_schema_tells_editors_the_keys_of_triggers() -> None:
+    schema = plan_schema()
+    assert schema["properties"]["triggers"]["items"] == {"$ref": "#/$defs/Trigger"}
+    trigger = schema["$defs"]["Trigger"]
+    assert trigger["required"] == ["id"]
+    assert trigger["properties"]["cron"]["description"].startswith("Minute, hour")
+    assert {"type": "string"} in trigger["properties"]["watch"]["anyOf"]
+    assert {"type": "number", "minimum": 0} in trigger["properties"]["budget"]["anyOf"]
+    assert "pattern" in schema["$defs"]["FolderWatch"]["properties"]["files"]["description"]
+
+
 def test_a_misnamed_argument_is_found_even_where_values_are_templates() -> None:
     step = {"id": "a", "tool": "files.write", "with": {"pth": "{{ inputs.where }}"}}
     found = check_data({"inputs": {"where": "x"}, "steps": [step]}, tools=Catalogue())

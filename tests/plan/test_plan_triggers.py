@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from windlass import tool
+from windlass.engine.agents.plan_output import asks_for_plan, plan_problems
 from windlass.errors import PlanInvalid
 from windlass.plan.load import load_text
 from windlass.plan.triggers import triggers_of
+from windlass.tools.built_in import Registry
 
 STEPS = "steps: [{id: a, run: 'true'}]"
 
@@ -69,3 +72,13 @@ def test_l1_triggers_are_checked_in_a_plan_with_other_problems_too() -> None:
     with pytest.raises(PlanInvalid) as refused:
         load_text("triggers: [{id: a, cron: never}]\nsteps: [{id: a, runs: 'true'}]")
     assert "trigger a: `cron`" in str(refused.value)
+
+
+def test_l1_a_drafted_plan_has_no_triggers() -> None:
+    @tool
+    def nothing() -> None:
+        """Do nothing."""
+
+    text = "```yaml\nname: a\ntriggers: [{id: a, cron: '0 3 * * *'}]\nsteps: [{id: a, tool: nothing}]\n```"
+    assert plan_problems(text, Registry([nothing])) == ["a drafted plan cannot have `triggers`: a person schedules it"]
+    assert "cron" not in asks_for_plan([], {}, [], None)

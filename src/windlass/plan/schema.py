@@ -245,12 +245,19 @@ def _either(words: Iterable[str]) -> str:
 
 def plan_schema() -> dict[str, Any]:
     """JSON Schema of plan files, for editors that complete and check while one types."""
-    raw = Plan.model_json_schema(by_alias=True)
-    models = {model.__name__: model for model in (Step, Limits, StepLimits, Retry, Budget, Permits)}
-    definitions = {name: _tidy(inner, models.get(name)) for name, inner in raw.pop("$defs").items()}
+    from windlass.plan.triggers import FolderWatch, Trigger  # a plan holds them as data
+
+    raw, trigger = Plan.model_json_schema(by_alias=True), Trigger.model_json_schema(by_alias=True)
+    own = (Step, Limits, StepLimits, Retry, Budget, Permits, Trigger, FolderWatch)
+    models = {model.__name__: model for model in own}
+    found = {**trigger.pop("$defs"), **raw.pop("$defs"), "Trigger": trigger}
+    definitions = {name: _tidy(inner, models.get(name)) for name, inner in found.items()}
+    raw["properties"]["triggers"]["items"] = {"$ref": "#/$defs/Trigger"}
+    starts = trigger["properties"]
+    starts["watch"] = _or_short(starts["watch"], {"type": "string"})
     step = definitions["Step"]
     step["oneOf"] = [{"required": ["run"]}, {"required": ["tool"]}, {"required": ["prompt"]}, {"required": ["code"]}]
-    for owner in (step["properties"], raw["properties"]):
+    for owner in (step["properties"], raw["properties"], starts):
         owner["budget"] = _or_short(owner["budget"], {"type": "number", "minimum": 0})
     for name in ("skills", "files"):
         step["properties"][name] = _or_short(step["properties"][name], {"type": "string"})

@@ -63,6 +63,8 @@ def plan_problems(text: str, catalog: ToolCatalog) -> list[str]:
     except PlanInvalid as error:
         return [str(problem) for problem in error.problems]
     found = [str(warning) for warning in loaded.warnings]
+    if loaded.plan.triggers:
+        found.append("a drafted plan cannot have `triggers`: a person schedules it")
     if loaded.plan.tools:
         found.append("a drafted plan cannot have `tools`: it may use only those that are there")
     return found
@@ -74,7 +76,9 @@ def asks_for_plan(
     """The part of the prompt that tells the agent about plans, and about the means at hand."""
     from windlass.plan.schema import plan_schema
 
-    schema = json.dumps(plan_schema(), ensure_ascii=False, separators=(",", ":"))
+    shape = plan_schema()
+    del shape["properties"]["triggers"], shape["$defs"]["Trigger"], shape["$defs"]["FolderWatch"]  # a person schedules
+    schema = json.dumps(shape, ensure_ascii=False, separators=(",", ":"))
     means = "\n".join(_line(tool) for tool in tools if tool.name not in (AGENT, CODE))
     listed = "\n".join(f"- {name}: {_short(about)}" for name, about in roles.items())
     limit = f" All of it, this draft too, may cost ${budget:.2f}." if budget is not None else ""
