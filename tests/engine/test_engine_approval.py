@@ -348,3 +348,55 @@ async def test_c6_without_approve_nobody_is_asked(project: Project, sender: Send
     plan = Plan(steps=[Step(id="send", tool="send", with_={"text": "x"}, approve="never")])
     async with windlass.open(tools=sender.tools) as engine:
         assert (await (await engine.start(plan)).result())["status"] == "completed"
+
+
+async def test_c6_the_plan_has_its_own_words_for_the_question(project: Project, sender: Sender) -> None:
+    async with windlass.open(tools=sender.tools) as engine:
+        execution = await engine.start(plan_of(question="Send it to {{ inputs.name }}?"))
+        question = await asked(execution)
+        assert question.question == "Send it to you?"
+        await execution.approve("send")
+        assert (await execution.result())["status"] == "completed"
+    assert sender.sent == ["hello"]
+    asks = [event for event in project.events(execution.id) if isinstance(event, ev.ApprovalAsked)]
+    assert len(asks) == 1, "its words are no change of the use"
+
+
+async def test_c6_an_answer_holds_for_the_words_of_its_question(project: Project, sender: Sender) -> None:
+    """The arguments are the same at the second try, but the person was told something else."""
+    broken = iter([True])
+
+    @tool
+    async def check() -> None:
+        if next(broken, False):
+            raise ToolError("no", category="permanent")
+
+    send = Step(
+        id="send",
+        tool="send",
+        needs=["check"],
+        with_={"text": "flaky"},
+        retry=0,
+        approve="always",
+        question="The check {{ steps.check.status }}. Send?",
+    )
+    plan = Plan(steps=[Step(id="check", tool="check", importance="optional", retry=0), send])
+    async with windlass.open(tools=[*sender.tools, check]) as engine:
+        execution = await engine.start(plan)
+        assert (await asked(execution)).question == "The check failed. Send?"
+        await execution.approve("send")
+        await execution.wait()
+        assert sender.sent == ["flaky"]
+        await execution.retry("check")
+        await execution.wait()
+        await execution.retry("send")
+        assert (await asked(execution, 2)).question == "The check completed. Send?"
+        assert sender.sent == ["flaky"]
+        await execution.approve("send")
+        assert (await execution.result())["status"] == "completed"
+
+
+@pytest.mark.parametrize("more", [{}, {"approve": "never"}, {"approve": "auto"}, {"approve": "always", "question": ""}])
+def test_c6_a_question_that_nobody_would_be_asked_is_refused(more: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="question"):
+        Step(**{"id": "a", "run": "true", "question": "Really?", **more})

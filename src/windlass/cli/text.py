@@ -332,6 +332,7 @@ def _question_lines(step: StepState) -> list[str]:
     return [
         f"  ? {step.id} is waiting for approval of {step.approval.tool} with",
         *(f"    {line}" for line in arguments),
+        *(f"    {line}" for line in step.approval.question.splitlines()),
     ]
 
 

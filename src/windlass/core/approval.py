@@ -33,6 +33,7 @@ _SENTENCES = {
     "substitute": "the substitute {} changed",
     "code": "the Python code of the tool {} changed",
     "step": "the step {} was edited in the plan",
+    "question": "the question of the step {} has other words",
     "role": "the role {} changed",
     "skill": "the skill {} changed",
 }

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.core import events as ev
-from windlass.core.approval import answer_for, asked_again, digest_of
+from windlass.core.approval import answer_for, asked_again, digest_of, hash_of
 from windlass.core.delegate import DEFAULT_RUNTIME, handoff_of, last_word, runtime_of, successor
 from windlass.core.edit import edited
 from windlass.core.retry import outlast, patience_of, retry_at
@@ -373,12 +373,19 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
         arguments = {**arguments, "handoff": handoff_of(state, step)}
     if policy.asks(prepared) and prepared.tool != MERGE:  # a merge asks when its difference is known
         tool = prepared.tool
+        try:
+            question = state.prepared.question(step.spec, scope_of(state, step))
+        except TemplateProblem as problem:
+            return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
+        basis = {f"question {step.id}": hash_of(question)} if question else {}
         answer = answer_for(step, tool, arguments)
-        if answer is None:
-            digest = digest_of(step.id, tool, arguments)  # the driver adds the basis
+        if answer is None or not basis.items() <= answer.basis.items():
+            digest = digest_of(step.id, tool, arguments)  # the driver adds the rest of the basis
             expires_at = now + (step.spec.approve_within or policy.approval_expiry)
-            again = asked_again(step.changes)
-            return Record(ev.ApprovalAsked(now, step.id, digest, tool, arguments, expires_at, question=again))
+            text = "\n".join(filter(None, (question, asked_again(step.changes))))
+            return Record(
+                ev.ApprovalAsked(now, step.id, digest, tool, arguments, expires_at, question=text, basis=basis)
+            )
         if not answer.allow:
             return Record(ev.StepFailed(now, step.id, _denied(step)))
     return Launch(step, arguments)

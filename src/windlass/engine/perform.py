@@ -153,7 +153,7 @@ class AttemptRunner(msgspec.Struct):
         """The question with its basis, and the digest of both."""
         tool = self.tools.get(asked.tool)
         arguments = asked.input if tool is None else _checked(tool, step, asked.input)[0]
-        basis = self.gates.basis(tool, arguments, Path(workdir), self.tools, step.spec)
+        basis = {**asked.basis, **self.gates.basis(tool, arguments, Path(workdir), self.tools, step.spec)}
         digest = digest_of(step.id, asked.tool, asked.input, basis)
         return msgspec.structs.replace(asked, digest=digest, basis=basis)
 
@@ -261,7 +261,7 @@ def _of_use(approved: Basis, step: StepState) -> tuple[Basis, tuple[str, ...]]:
     """The part of the basis that is about the use of the tool; and the changes if the step was edited since."""
     label = f"step {step.spec.id}"
     now = {label: step_hash(step.spec)}
-    rest = {name: mark for name, mark in approved.items() if name != label}
+    rest = {name: mark for name, mark in approved.items() if name not in (label, f"question {step.id}")}
     return rest, changes({label: approved[label]}, now) if label in approved else ()
 
 

@@ -30,7 +30,9 @@ _OLD, _NEW = ("old", "old_string", "oldString", "find"), ("new", "new_string", "
 def rests_on(basis: Mapping[str, str]) -> str:
     """The files and programs that a question is about beside its input, in one line; empty when there are none."""
     shown = [
-        f"{label} ({mark[:12]})" for label, mark in sorted(basis.items()) if not label.startswith(("step ", "tool "))
+        f"{label} ({mark[:12]})"
+        for label, mark in sorted(basis.items())
+        if not label.startswith(("step ", "tool ", "question "))
     ]
     return ", ".join(shown)
 

@@ -135,6 +135,7 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
     if step.check:
         for index, use in enumerate(step.arguments["check"]):
             yield from _texts(f"check[{index}]", use["with"])
+    yield from _texts("question", step.question)
     yield from _texts("with", step.with_)
     yield from _texts("env", step.env)
 

@@ -271,6 +271,8 @@ class Step(CheckedValue):
     approve: Approve = Approve.AUTO
     """`always` asks a person before each run of the step; `sensitive` asks if its tool is one that the settings call
     sensitive; `auto` if it is sensitive by its own nature."""
+    question: str | None = field(default=None, min_length=1)
+    """The words in which the person is asked."""
     approve_within: Duration | None = None
     """How long the question stays open; unanswered, it fails closed. Default from the settings."""
 
@@ -288,6 +290,8 @@ class Step(CheckedValue):
         of_agents = [name for name in OF_AGENTS if name in self.model_fields_set]
         if not self.is_agent and (wrong := [one for one in of_agents if self.merge is None or one != "check"]):
             raise ValueError(f"`{wrong[0]}` is for agents, and this step has no `agent`")
+        if self.question is not None and (self.approve not in (Approve.ALWAYS, Approve.SENSITIVE) or self.merge):
+            raise ValueError("`question` goes with `approve: always` or `sensitive`, before a step that is no merge")
         if self.pick is not None and self.foreach is None:
             raise ValueError("`pick` takes one of the items of a `foreach`, and this step has none")
         if wrong_checks := self._wrong_checks():

@@ -71,6 +71,11 @@ class Prepared:
             raise TemplateProblem(f"foreach needs a list, but {step.foreach!r} gives {kind}")
         return list(found)
 
+    def question(self, step: Step, scope: Mapping[str, Any]) -> str:
+        """The plan's own words for the question before the step; empty without any."""
+        found = compile_value(step.question or "").render(scope)
+        return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
 
 def _compiled(step: Step) -> Compiled:
     if step.output is not None:  # a schema is no template
