@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["PATIENCE", "promised", "settled", "skip_time", "wait_until", "wait_until_async"]
+__all__ = ["PATIENCE", "settled", "skip_time", "wait_promised", "wait_until", "wait_until_async"]
 
 PATIENCE = 180.0
 """Seconds after which something that should happen counts as not happening, on a machine that is busy, too."""
@@ -71,9 +71,20 @@ def _time_with_skips(loop: asyncio.BaseEventLoop) -> float:
 asyncio.BaseEventLoop.time = _time_with_skips  # type: ignore[method-assign]  # here: some keep `loop.time` for later
 
 
-def promised(seconds: float) -> float:
-    """Patience for what is promised within that time: longer where the load is over half of the cores."""
-    return seconds * max(1.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
+def wait_promised(probe: Callable[[], T], what: str, seconds: float) -> T:
+    """The probe's first true answer, for what is promised within that time of a machine that has time.
+
+    One look and the rest after it count as a tenth of a second at most: where they take longer, the machine stood
+    still or had other things to do. The time is longer where the load is over half of the cores.
+    """
+    left = seconds * max(1.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
+    while True:
+        asked = time.monotonic()
+        if found := probe():
+            return found
+        assert left > 0, _late(probe, what, seconds)
+        time.sleep(max(PAUSE, REST * (time.monotonic() - asked)))
+        left -= min(time.monotonic() - asked, 0.1)
 
 
 def _late(probe: Callable[[], Any], what: str, patience: float) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import claude_agent_sdk
 import pytest
+from begun_programs import without_forks
 from opencode_fixtures import needs_opencode, opencode_binary, prepare_user, settings
 from waiting import wait_until
 
@@ -56,6 +57,8 @@ CLAUDE_AND_SOAK = pytest.mark.parametrize(
 )
 """For what the engine does and the runner's own tests have on OpenCode, too."""
 MODEL = "claude-sonnet-4-5"
+SLOWEST_SERVER = 400_000
+"""Milliseconds until the runtimes go on without an MCP server that still starts: Claude Code would after 5 s."""
 BUNDLED = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 PRICE = (3.0, 15.0)
 """Dollars per million tokens read and written: what Claude Code knows, and what OpenCode's settings here say."""
@@ -87,7 +90,7 @@ def prepare(project: Project, claude: ScriptedModel, opencode: ScriptedModel, **
         shutil.copy(compiled, project.user / ".cache/windlass")
     (project.user / "config").mkdir(exist_ok=True)
     costs = {"cost": {"input": PRICE[0], "output": PRICE[1]}}
-    known = settings(opencode.openai_url)
+    known = settings(opencode.openai_url, experimental={"mcp_timeout": SLOWEST_SERVER})
     models = known["provider"]["scripted"]["models"]
     models["scripted"].update(costs)
     models["stronger"] = models["scripted"] | {"name": "stronger"}
@@ -103,6 +106,7 @@ def prepare(project: Project, claude: ScriptedModel, opencode: ScriptedModel, **
         "ANTHROPIC_API_KEY": "scripted",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_MAX_RETRIES": "0",
+        **dict.fromkeys(("MCP_CONNECT_TIMEOUT_MS", "MCP_TIMEOUT"), str(SLOWEST_SERVER)),
         **dict.fromkeys(("DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING", "DISABLE_AUTOUPDATER"), "1"),
         **dict.fromkeys(
             (f"OPENCODE_DISABLE_{name}" for name in ("MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")), "1"
@@ -180,9 +184,9 @@ def living(project: Project) -> list[str]:
     return [_command_line(pid) for pid in _of_user(project)]
 
 
-def pids(project: Project, sign: str) -> list[int]:
+def pids(project: Project, sign: str) -> set[int]:
     """Those of them whose command lines have this in them."""
-    return [int(pid) for pid in _of_user(project) if sign in _command_line(pid)]
+    return without_forks(int(pid) for pid in _of_user(project) if sign in _command_line(pid))
 
 
 def _of_user(project: Project) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from begun_programs import without_forks
 from hosts import FakeHost, deps
 from ports import KeptPort
 
@@ -181,7 +182,7 @@ class Bench:
 
     @property
     def servers(self) -> set[int]:
-        return self.processes(" serve --hostname 127.0.0.1")
+        return without_forks(self.processes(" serve --hostname 127.0.0.1"))
 
     async def close(self) -> None:
         await self.runner.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from agent_project import CLAUDE, CLAUDE_AND_SOAK, OPEN, agent, price, serving, told, wait_for, write
 from opencode_fixtures import needs_opencode
+from waiting import settled, skip_time
 
+import windlass as library
+from windlass.clock import SystemClock
 from windlass.core import events as ev
 from windlass.testing import Reply
 
@@ -27,10 +31,11 @@ DEAR = 200_000
 
 
 class Limit:
-    """A script: the first request meets a subscription's limit that is lifted soon, the next one is answered."""
+    """A script: the first request meets a subscription's limit, the next one is answered."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    seconds = 7200
+
+    def __init__(self) -> None:
         self.resets_at = 0.0
 
     def __call__(self, _received: Received) -> Reply:
@@ -48,35 +53,65 @@ def subscribed(project: Project) -> None:
     del project.env["CLAUDE_CODE_MAX_RETRIES"]
 
 
-def test_e_a_used_up_quota_is_waited_for_and_then_it_goes_on_by_itself(project: Project, windlass: Windlass) -> None:
-    limit = Limit(6)
+def to_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the clock of engines in this process to the time after the limit, for what waits until then, too."""
+    now = SystemClock.now
+    monkeypatch.setattr(SystemClock, "now", lambda clock: now(clock) + Limit.seconds)
+    skip_time(Limit.seconds)
+
+
+def as_user(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine in this process is that of the project's user."""
+    for name, value in project.env.items():
+        monkeypatch.setenv(name, value)
+
+
+async def test_e_a_used_up_quota_is_waited_for_and_then_it_goes_on_by_itself(
+    project: Project, windlass: Windlass, monkeypatch: pytest.MonkeyPatch, until: Any
+) -> None:
+    limit = Limit()
     with serving(project, limit) as model:
         subscribed(project)
-        ran = windlass("run", "--task", "be patient", "--runtime", CLAUDE, "--json")
+        waits = windlass.background("run", "--task", "be patient", "--runtime", CLAUDE)
+        until(lambda: "waits until" in waits.err)
+        waits.signal(signal.SIGINT)
+        assert waits.ended().code == 130, waits.err
+        as_user(project, monkeypatch)
+        (execution,) = project.ids()
+        async with library.open() as engine:
+            running = await engine.resume(execution)
+            await settled()
+            assert len(model.requests) == 1, "nobody asks before the time has come"
+            to_reset(monkeypatch)
+            state = await running.wait()
     model.check()
-    step, who = agent(ran)
-    assert (step["output"], who["runtime"], len(model.requests)) == ("There it is again.", CLAUDE, 2)
-    (waited,) = [event for event in told(project, ev.StepWaiting) if event.reason == "quota"]
+    (step,) = state.steps.values()
+    assert step.agent is not None
+    assert (step.output, step.agent.runtime, len(model.requests)) == ("There it is again.", CLAUDE, 2)
+    waited = next(event for event in told(project, ev.StepWaiting) if event.reason == "quota")
     assert (waited.until, waited.runtime) == (limit.resets_at, CLAUDE)
     second = told(project, ev.AgentBegan)[1]
     assert second.at >= waited.until
-    assert "waits until" in ran.err
     assert told(project, ev.RuntimeFellBack) == [], "whoever has a quota that comes back is waited for"
     assert told(project, ev.AttemptFailed) == []
 
 
-def test_e_with_no_wait_a_used_up_quota_pauses_with_6_and_a_resume_after_the_reset_goes_on(
-    project: Project, windlass: Windlass
+async def test_e_with_no_wait_a_used_up_quota_pauses_with_6_and_a_resume_after_the_reset_goes_on(
+    project: Project, windlass: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(project, Limit(8)) as model:
+    with serving(project, Limit()) as model:
         subscribed(project)
         stopped = windlass("run", "--task", "do not wait", "--runtime", CLAUDE, "--no-wait", "--json", code=6)
         (execution,) = project.ids()
         assert stopped.json["reason"] == "quota"
         assert "available again at" in stopped.err
-        ran = windlass.shell(stopped.command("resume"))
+        assert stopped.command("resume").startswith(f"windlass resume {execution}")
+        as_user(project, monkeypatch)
+        to_reset(monkeypatch)
+        async with library.open() as engine:
+            state = await (await engine.resume(execution)).wait()
     model.check()
-    assert "There it is again." in ran.out
+    assert [step.output for step in state.steps.values()] == ["There it is again."]
     assert len({event.session for event in told(project, ev.AgentSession)}) == 1
     assert project.state(execution).status == "completed"
 

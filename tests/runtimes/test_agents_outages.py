@@ -18,6 +18,7 @@ from agent_project import BUNDLED, CLAUDE, OPEN
 from claude_fixtures import MODEL as CLAUDE_MODEL
 from hosts import deps
 from opencode_fixtures import needs_opencode, opencode_binary, prepare_user, settings, user_environment
+from waiting import skip_time, wait_until_async
 
 from windlass import Plan, Step
 from windlass.agents import Briefing
@@ -57,6 +58,8 @@ RUNTIMES = pytest.mark.parametrize(
 )
 """In every run OpenCode has the faults in test_runner_endings.py, and a fork in test_opencode_turns.py."""
 QUICK = {"delay": "1ms", "max_delay": "2ms"}
+SILENT_FOR = 250
+"""Seconds of the step's own limit: less than those after which a runtime gives a silent model up."""
 
 
 class Fault(NamedTuple):
@@ -78,7 +81,7 @@ def faults(runtime: str, outage: int) -> list[Fault]:
         Fault("garbage", [Reply.garbage(when="case garbage.")], paid=True),
         Fault("turns", [], {"max_turns": 1}, by_hand=True, paid=runtime == OPEN),
         Fault("refused-key", [Reply.error(401, "no such key", when="case refused-key.")], by_hand=True),
-        Fault("silence", [Reply.hang(after="half of it", when="case silence.")], {"timeout": "15s"}, paid=True),
+        Fault("silence", [Reply.hang(after="half of it", when="case silence.")], {"timeout": SILENT_FOR}, paid=True),
     ]
 
 
@@ -183,7 +186,16 @@ async def test_k1_a_fault_costs_no_call_no_line_and_no_token_twice(
     ]
     async with ScriptedModel(script) as model, engine_with(project, runtime, model, monkeypatch) as engine:
         plan = Plan(steps=steps, runtime=runtime, limits={"parallel": 4})
-        state = await (await engine.start(plan, workdir=project.path)).wait()
+        execution = await engine.start(plan, workdir=project.path)
+
+        async def only_silence_is_left() -> bool:
+            steps = (await engine.state(execution.id)).steps
+            ended = all(step.status in ("completed", "failed") for step in steps.values() if step.id != "silence")
+            return ended and sum("case silence." in request.text for request in model.requests) == 2
+
+        await wait_until_async(only_silence_is_left)
+        skip_time(SILENT_FOR)
+        state = await execution.wait()
         failed = {step.id for step in state.steps.values() if step.status == "failed"}
         assert failed == {fault.name for fault in cases if fault.by_hand}, {
             step.id: step.error for step in state.steps.values() if step.error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from agent_project import CLAUDE, CLAUDE_AND_SOAK, OPEN, agent, bash, living, pids, serving, told, wait_for, write
 from opencode_fixtures import needs_opencode
-from waiting import promised, wait_until
+from waiting import wait_promised
 
 from windlass.core import events as ev
 from windlass.testing import Reply
@@ -30,14 +31,17 @@ steps:
 
 def gone_soon(project: Project) -> None:
     """Wait until nothing of the project's user lives, for the time that is promised."""
-    wait_until(lambda: not living(project), f"these are gone: {living(project)}", promised(SOON))
+    wait_promised(lambda: not living(project), f"these are gone: {living(project)}", SOON)
 
 
 def kept(project: Project, runtime: str, text: str) -> bool:
     """Whether the runtime has written this down in its own store, where a resume finds it."""
     folder = project.user / ("config/projects" if runtime == CLAUDE else ".local/share/opencode")
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return any(text.encode() in path.read_bytes() for path in files)
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # a folder, or a file that it has removed meanwhile
+            if text.encode() in path.read_bytes():
+                return True
+    return False
 
 
 def sleeping(runtime: str, project: Project) -> Reply:
@@ -187,13 +191,11 @@ def test_a8_an_interrupt_ends_all_at_once_and_stands_still(
             run.signal(signal.SIGINT)
         else:
             windlass("interrupt", execution)
-        until(lambda: project.state(execution).status == "paused")
+        wait_promised(lambda: project.state(execution).status == "paused", "it is paused", SOON)
         ran = run.ended()
         gone_soon(project)
     model.check()
     assert ran.code == 130
-    requested, paused = told(project, ev.ControlRequested)[0], told(project, ev.ExecutionPaused)[0]
-    assert paused.at - requested.at < promised(SOON)
     assert ran.json["reason"] == "interrupt"
     assert ran.json["steps"][0]["status"] == "paused"
     # OpenCode tells what a call used only after the tools that it led to.

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from begun_programs import without_forks
 from claude_fixtures import MARK, World, bearing, claude_world, command_line
 from hosts import FakeHost
-from waiting import PATIENCE, promised, wait_until_async
+from waiting import PATIENCE, wait_promised, wait_until_async
 
 from windlass.errors import Category
 from windlass.ports import AgentResult, Answer, Permissions
@@ -112,9 +113,8 @@ async def test_a8_a_runtime_that_does_not_heed_an_interrupt_is_killed_after_the_
     host = FakeHost()
     async with claude_world(tmp_path, [busy(tmp_path)]) as world:
         run = await start(world, host, tmp_path / "running", grace=0.3)
-        for pid in bearing(world.mark):
-            if "_bundled/claude" in command_line(pid).partition(" ")[0]:
-                os.kill(pid, signal.SIGSTOP)
+        (main,) = without_forks(pid for pid in bearing(world.mark) if "--session-id" in command_line(pid))
+        os.kill(main, signal.SIGSTOP)
         await world.runner.interrupt("run:step:1")
         result = await run
         assert world.left() == []
@@ -169,7 +169,7 @@ async def test_a8_a_runtime_killed_from_outside_is_a_failure_that_keeps_all_and_
     async with claude_world(tmp_path, script) as world:
         run = await start(world, host, tmp_path / "running")
         await wait_until_async(lambda: "I wait." in written(tmp_path))  # it writes its session down a moment later
-        (main,) = [pid for pid in bearing(world.mark) if "--session-id" in command_line(pid)]
+        (main,) = without_forks(pid for pid in bearing(world.mark) if "--session-id" in command_line(pid))
         os.kill(main, signal.SIGKILL)
         result = await run
         assert world.left() == []  # its Bash child, which leads a session of its own, too
@@ -209,7 +209,7 @@ async def test_a8_nothing_outlives_an_engine_that_is_killed_but_the_conversation
         finally:
             engine.kill()
             await engine.wait()
-        await wait_until_async(lambda: not bearing(mark), "nothing of it is left", promised(2))
+        wait_promised(lambda: not bearing(mark), "nothing of it is left", 2)
     session = (tmp_path / "session").read_text()
     async with claude_world(tmp_path, [Reply.say("I went on")]) as world:
         result = await world.runner.run(world.request("go on", session=session), FakeHost())

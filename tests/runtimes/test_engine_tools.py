@@ -146,7 +146,7 @@ def test_k6_a_once_only_use_that_kill_9_cut_off_is_told_to_the_agent_and_not_rep
         all_tools(project)
         run = windlass.background("run", project.plan(PLAN % "{mode: allow}"), "--runtime", runtime)
         wait_for(model, 1, run)
-        until((project.path / "ran").exists)
+        until(lambda: project.lines("ran"))
         run.signal(signal.SIGKILL)
         run.ended()
         until(lambda: living(project) == [])

@@ -68,7 +68,7 @@ def texts(result: Any) -> str:
 
 
 def test_i2_claude_code_starts_an_execution_and_gets_its_result(project: Project, windlass: Windlass) -> None:
-    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 60}), Reply.say("it said hi")]
+    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 120}), Reply.say("it said hi")]
     with serving(project, script) as model:
         stream = ask(project, windlass, "execute")
         model.check()
@@ -84,7 +84,7 @@ def test_i2_claude_code_starts_an_execution_and_gets_its_result(project: Project
 def test_i2_claude_code_has_the_tools_over_http_as_the_docs_say(
     project: Project, windlass: Windlass, until: Any
 ) -> None:
-    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 60}), Reply.say("it said hi")]
+    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 120}), Reply.say("it said hi")]
     with serving(project, script) as model, mcp_over_http(windlass, until) as address:
         token = (project.home / "server.token").read_text().strip()
         header = f"Authorization: Bearer {token}"
@@ -137,13 +137,13 @@ def test_c6_a_question_that_nobody_answers_stays_open_until_engine_approve(
         """The model reads what it was told, as a model does."""
         said = told(request)
         if not said:
-            return Reply.use(f"{TOOL}execute", {"plan": plan, "wait_s": 60})
+            return Reply.use(f"{TOOL}execute", {"plan": plan, "wait_s": 120})
         if len(said) == 1:
             (question,) = said[0]["questions"]
             answer = {"step": "deploy", "allow": True, "digest": question["digest"], "note": "the user said yes"}
             return Reply.use(f"{TOOL}approve", {"execution": said[0]["execution"], **answer})
         if len(said) == 2:
-            return Reply.use(f"{TOOL}status", {"execution": said[0]["execution"], "wait_s": 60})
+            return Reply.use(f"{TOOL}status", {"execution": said[0]["execution"], "wait_s": 120})
         return Reply.say(f"it is {said[2]['status']}")
 
     with serving(project, script):
@@ -165,7 +165,7 @@ def test_c6_claude_code_shows_the_question_and_what_is_answered_there_holds(
     hook.chmod(0o755)
     settings = {"hooks": {"Elicitation": [{"hooks": [{"type": "command", "command": str(hook)}]}]}}
     project.file(".claude/settings.json", json.dumps(settings))
-    with serving(project, [Reply.use(f"{TOOL}execute", {"plan": plan, "wait_s": 60}), Reply.say("live")]):
+    with serving(project, [Reply.use(f"{TOOL}execute", {"plan": plan, "wait_s": 120}), Reply.say("live")]):
         stream = ask(project, windlass, "execute")
     (result,) = results(stream)
     assert json.loads(texts(result))["status"] == "completed"

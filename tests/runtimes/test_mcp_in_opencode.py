@@ -53,13 +53,13 @@ def test_i2_c6_opencode_gets_a_result_and_a_question_stays_open_until_engine_app
     def script(request: Any) -> Reply:
         said = told(request)
         if len(said) < 2:
-            return Reply.use(f"{TOOL}execute", {"plan": (HELLO, deploy)[len(said)], "wait_s": 20})
+            return Reply.use(f"{TOOL}execute", {"plan": (HELLO, deploy)[len(said)], "wait_s": 120})
         if len(said) == 2:
             (question,) = said[1]["questions"]
             answer = {"step": "deploy", "allow": True, "digest": question["digest"], "note": "the user said yes"}
             return Reply.use(f"{TOOL}approve", {"execution": said[1]["execution"], **answer})
         if len(said) == 3:
-            return Reply.use(f"{TOOL}status", {"execution": said[1]["execution"], "wait_s": 20})
+            return Reply.use(f"{TOOL}status", {"execution": said[1]["execution"], "wait_s": 120})
         return Reply.say("done")
 
     with serving(project, script):
@@ -76,7 +76,7 @@ def test_i2_c6_opencode_gets_a_result_and_a_question_stays_open_until_engine_app
 
 @pytest.mark.soak  # test_mcp_in_claude.py has the tools over HTTP in every run
 def test_i2_opencode_has_the_tools_over_http_as_the_docs_say(project: Project, windlass: Windlass, until: Any) -> None:
-    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 20}), Reply.say("it said hi")]
+    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 120}), Reply.say("it said hi")]
     with serving(project, script) as model, mcp_over_http(windlass, until) as address:
         header = {"Authorization": "Bearer {file:.windlass/server.token}"}
         server = {"type": "remote", "url": address, "headers": header}
@@ -100,7 +100,7 @@ def test_a6_e3_agents_of_opencode_run_on_opencode_and_it_is_warned_of_the_budget
         if not said:
             return Reply.use(f"{TOOL}execute", asked)
         if said[-1]["status"] == "running":
-            return Reply.use(f"{TOOL}status", {"execution": said[0]["execution"], "wait_s": 20})
+            return Reply.use(f"{TOOL}status", {"execution": said[0]["execution"], "wait_s": 120})
         return Reply.say("done")
 
     with serving(project, script):

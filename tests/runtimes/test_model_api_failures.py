@@ -323,7 +323,7 @@ async def test_a8_an_interrupt_ends_the_request_at_once_and_keeps_what_there_was
     async with scripted(protocol, tmp_path, [Reply.hang(after=after)]) as (world, model):
         runner, host = world.runner(), FakeHost()
         running = asyncio.ensure_future(runner.run(world.request(), host))
-        await model.wait_for_async(1)
+        await model.wait_for_async(1, PATIENCE)
         await host.until(lambda told: told.said == after)
         await runner.interrupt("somebody:else:1")
         await runner.interrupt("x:step:1")

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from hosts import FakeHost
 from opencode_fixtures import Bench
+from waiting import PATIENCE
 
 from windlass.errors import Category
 from windlass.ports import Amount, Answer, Permissions, Usage
@@ -96,7 +97,7 @@ async def test_a3_an_error_of_the_older_program_is_a_failure(bench: LegacyBench,
 async def test_a3_exit_code_0_without_output_is_a_failure(bench: LegacyBench, older: OpenCodeRunner) -> None:
     async with bench.model(Reply.hang()) as model:
         running = asyncio.create_task(older.run(bench.request("go"), FakeHost()))
-        await model.wait_for_async(1)
+        await model.wait_for_async(1, PATIENCE)
         (pid,) = bench.processes("legacy_opencode.py")
         os.kill(pid, signal.SIGTERM)
         result = await running
@@ -109,7 +110,7 @@ async def test_a8_an_interrupt_of_the_older_program_leaves_nothing(bench: Legacy
     request = bench.request("go")
     async with bench.model(Reply.hang()) as model:
         running = asyncio.create_task(older.run(request, FakeHost()))
-        await model.wait_for_async(1)
+        await model.wait_for_async(1, PATIENCE)
         await older.interrupt(request.id)
         result = await running
     assert result.interrupted

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hosts import FakeHost
-from opencode_fixtures import Bench, needs_opencode
+from opencode_fixtures import Bench, needs_opencode, opencode_binary
 
 from windlass.errors import Category
 from windlass.ports import Answer, Permissions
@@ -34,6 +34,7 @@ async def test_a8_an_interrupt_ends_a_running_command_and_the_conversation_goes_
     async with bench.model(bash("sleep 1001", "I will wait."), Reply.say("resumed")) as model:
         running = asyncio.create_task(bench.runner.run(request, host))
         await eventually(lambda: bench.processes("sleep 1001"))
+        await host.until(lambda h: "I will wait." in h.said)
         await bench.runner.interrupt(request.id)
         assert bench.processes("sleep 1001") == set()
         first = await running
@@ -91,6 +92,7 @@ async def test_a3_after_kill_9_of_the_server_the_conversation_goes_on_with_a_new
     async with bench.model(bash("sleep 1004", "Noted."), Reply.say("it was lighthouse")) as model:
         running = asyncio.create_task(bench.runner.run(request, host))
         await eventually(lambda: bench.processes("sleep 1004"))
+        await host.until(lambda h: "Noted." in h.said)
         (server,) = bench.servers
         os.kill(server, signal.SIGKILL)
         first = await running
@@ -159,9 +161,13 @@ async def test_a8_when_the_engine_is_killed_its_server_and_commands_end(
 
 
 async def test_a3_an_interrupt_while_the_server_still_starts_ends_the_run_at_once(
-    bench: Bench, eventually: Eventually
+    bench: Bench, eventually: Eventually, tmp_path: Path
 ) -> None:
-    runner = bench.another_runner(env={**bench.env, "OPENCODE_LOG_LEVEL": "ERROR"})
+    program = tmp_path / "opencode"
+    waits = "[ $1 = serve ] && while true; do sleep 0.1; done"
+    program.write_text(f'#!/bin/sh\n{waits}\nexec {opencode_binary()} "$@"\n')
+    program.chmod(0o755)
+    runner = bench.another_runner(path=str(program))
     assert (await runner.available()).ok
     before = bench.servers
     request = bench.request("go")
@@ -174,17 +180,24 @@ async def test_a3_an_interrupt_while_the_server_still_starts_ends_the_run_at_onc
         await runner.close()
     assert result.interrupted
     assert result.session is None
-    assert bench.servers == before
+    assert not bench.servers - before
 
 
-async def test_a3_a_stream_of_events_that_breaks_is_taken_up_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("windlass.runners.opencode.server.SILENCE", 2.0)  # signs of life come every ten seconds
-    host = FakeHost(lambda asked: Answer(True))
-    async with bench.model(bash("sleep 5"), Reply.say("all of it")) as model:
-        result = await bench.runner.run(bench.request("go", permissions=Permissions("ask")), host)
-        model.check()
+async def test_a3_a_stream_of_events_that_breaks_is_taken_up_again(bench: Bench, tmp_path: Path) -> None:
+    class Noting(FakeHost):
+        def note(self, text: str, *, waits: bool = False) -> None:
+            super().note(text, waits=waits)
+            if "is taken up again" in text:
+                silence.undo()
+                (tmp_path / "broken").touch()
+
+    host = Noting(lambda asked: Answer(True))
+    command = f"until [ -e {tmp_path / 'broken'} ]; do sleep 0.1; done"
+    with pytest.MonkeyPatch.context() as silence:
+        silence.setattr("windlass.runners.opencode.server.SILENCE", 2.0)  # signs of life come every ten seconds
+        async with bench.model(bash(command), Reply.say("all of it")) as model:
+            result = await bench.runner.run(bench.request("go", permissions=Permissions("ask")), host)
+            model.check()
     assert result.success, result
     assert result.output == "all of it"
     assert len(host.asks) == 1

@@ -14,6 +14,7 @@ from claude_fixtures import claude_world
 from hosts import FakeHost
 from model_api_world import scripted
 from opencode_fixtures import Bench
+from waiting import PATIENCE
 
 from windlass.errors import Category
 from windlass.ports import AgentRequest, Runner
@@ -132,7 +133,7 @@ async def _goes_on(runner: Runner, model: ScriptedModel, request: AgentRequest, 
 async def _ends_when_interrupted(runner: Runner, model: ScriptedModel, request: AgentRequest) -> None:
     before = len(model.requests)
     run = asyncio.create_task(runner.run(request, FakeHost()))
-    await model.wait_for_async(before + 1)
+    await model.wait_for_async(before + 1, PATIENCE)
     await runner.interrupt(request.id)
     result = await run
     assert (result.interrupted, result.success) == (True, False)

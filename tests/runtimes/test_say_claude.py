@@ -15,24 +15,20 @@ from windlass.testing.scripted_model import Reply
 
 
 class Speaks(FakeHost):
-    """Says something once the agent uses a tool, which goes on until the runner has taken the message."""
+    """Says something once the agent uses a tool, which goes on until Claude Code has the message in its session."""
 
     def __init__(self, folder: Path, text: str) -> None:
         super().__init__()
-        self._taken, self._text = folder / "taken", text
+        self._sessions, self._text = folder / "config" / "projects", text
 
     @property
     def tool_use(self) -> Reply:
-        return Reply.use("Bash", {"command": f"until [ -e {self._taken} ]; do sleep 0.05; done; sleep 1"})
+        queued = f'"content":"{self._text}"'.replace(" ", ".")  # for grep, and not the text itself
+        return Reply.use("Bash", {"command": f"until grep -rqs '{queued}' {self._sessions}; do sleep 0.05; done"})
 
     def acted(self, *what: Any, **more: Any) -> None:
         super().acted(*what, **more)
         self.tell(self._text)
-
-    def told(self) -> list[AgentTold]:
-        if self.acts and self.messages:
-            self._taken.touch()
-        return super().told()
 
 
 async def test_k1_claude_gets_a_message_after_the_running_tool_call(tmp_path: Path) -> None:
