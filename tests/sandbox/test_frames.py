@@ -18,16 +18,16 @@ from windlass.sandbox.programs import Run
 from windlass.sandbox.workers import WorkerLost, WorkerPool, WorkerProcess, attended, start
 
 LIAR = str(Path(__file__).with_name("lying_worker.py"))
-LIMITS = ProgramLimits(cpu=0.05)
-"""So little that a worker which says nothing is not waited for for long."""
+LIMITS = ProgramLimits(cpu=1.0)
 SOURCE = "return [1, (await tools.echo({ n: 2 })).n]"
 
 Workers = Callable[..., WorkerPool]
 
 
 @pytest.fixture
-async def workers(compiled_cache: Path) -> AsyncIterator[Workers]:
+async def workers(compiled_cache: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Workers]:
     """A pool of one, whose workers lie in this way, one after the other; after them come honest ones."""
+    monkeypatch.setattr("windlass.sandbox.workers.PATIENCE", 5.0)  # one that says nothing is not waited for for long
     pools: list[WorkerPool] = []
     async with Supervisor() as supervisor:
 

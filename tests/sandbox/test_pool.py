@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_runs import answer, finish, program, run_program
+from sandbox_runs import NOW, answer, finish, program, run_program
 
-from windlass.ports import Program, ProgramError, ProgramLimits, ProgramRun, ProgramTurn
+from windlass.ports import Delivery, Program, ProgramError, ProgramLimits, ProgramRun, ProgramTurn
 from windlass.process import Supervisor
 from windlass.sandbox import workers
 from windlass.sandbox.programs import WasmSandbox
@@ -61,8 +61,8 @@ async def test_g1_new_programs_do_not_suffer_from_workers_that_died_unnoticed(
     sandbox: WasmSandbox, eventually: Eventually
 ) -> None:
     await asyncio.gather(*(run_program(sandbox, "for (let i = 0; i < 1e6; i++); return 1") for _ in range(4)))
+    await eventually(lambda: len(sandbox.workers) == 2, "the second one is there, which may have had nothing to do")
     pids = sandbox.workers
-    assert len(pids) == 2
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "they are gone")
@@ -78,8 +78,12 @@ async def test_g1_a_worker_that_is_killed_in_the_middle_of_a_turn_is_replaced(
     pid = await computing(narrow, eventually)
     os.kill(pid, signal.SIGKILL)
     assert (await going).value == 4_000_000
-    assert narrow.workers != [pid]
     await run.close()
+
+    async def replaced() -> bool:  # if its turn had ended just before, the next program finds out
+        return (await run_program(narrow, "return 1")).value == 1 and pid not in narrow.workers
+
+    await eventually(replaced, "another worker is there")
 
 
 async def test_g1_a_program_that_takes_every_worker_with_it_is_called_lost(
@@ -111,13 +115,13 @@ async def test_g1_a_beginning_that_is_cancelled_leaves_the_pool_usable(
 
 
 async def test_g1_a_delivery_that_is_cancelled_can_be_made_again(narrow: WasmSandbox, eventually: Eventually) -> None:
-    run, turn = await opened(narrow, program("await tools.echo(); for (let i = 0; i < 4e6; i++); return 7", LONG))
-    going = asyncio.create_task(run.deliver([answer(turn.calls[0])]))
+    run, _ = await opened(narrow, program("if ((await tools.echo()).stays) for (;;); return 7", LONG))
+    going = asyncio.create_task(run.deliver([Delivery(1, NOW, {"stays": True})]))
     await computing(narrow, eventually)
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going
-    assert (await run.deliver([answer(turn.calls[0])])).value == 7
+    assert (await run.deliver([Delivery(1, NOW, {"stays": False})])).value == 7
     await run.close()
 
 
@@ -218,7 +222,9 @@ async def test_g1_a_sandbox_without_workers_says_why(compiled_cache: Path) -> No
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.soak)])
-async def test_g1_many_programs_at_once_each_get_their_own(sandbox: WasmSandbox, count: int) -> None:
+async def test_g1_many_programs_at_once_each_get_their_own(
+    sandbox: WasmSandbox, eventually: Eventually, count: int
+) -> None:
     source = """
         let sum = 0;
         for (let i = 0; i < 3; i++) sum += (await tools.echo({ n: inputs.n + i })).n;
@@ -229,4 +235,4 @@ async def test_g1_many_programs_at_once_each_get_their_own(sandbox: WasmSandbox,
         *(run_program(sandbox, program(source, data={"inputs": {"n": n}})) for n in range(count))
     )
     assert [one.value for one in ended] == [[3 * n + 3, n] for n in range(count)]
-    assert len(sandbox.workers) == 2
+    await eventually(lambda: len(sandbox.workers) == 2, "there are two workers")
