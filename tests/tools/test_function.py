@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from pydantic import BaseModel
+from waiting import PATIENCE
 
 import windlass
 from windlass import Call, Effect, Plan, Step, ToolError, tool
@@ -269,7 +270,7 @@ async def test_i5_a_sync_function_runs_in_a_thread_and_holds_up_nobody(project: 
 
     @tool
     def block() -> bool:
-        return freed.wait(60) and threading.get_ident() != here
+        return freed.wait(PATIENCE) and threading.get_ident() != here
 
     @tool
     async def free() -> None:
@@ -306,9 +307,9 @@ async def test_i5_a_sync_function_that_looks_at_stopping_ends_in_time_and_keeps_
     @tool
     def patient(call: Call) -> str:
         began.set()
-        return "stopped in order" if call.stopping.wait(60) else "never told"
+        return "stopped in order" if call.stopping.wait(PATIENCE) else "never told"
 
-    async with windlass.open(tools=[patient], grace=5) as engine:
+    async with windlass.open(tools=[patient], grace=PATIENCE) as engine:
         execution = await engine.start(Plan(steps=[Step(id="a", tool="patient")]))
         await asyncio.to_thread(began.wait)
         state = await execution.interrupt()
@@ -326,7 +327,7 @@ async def test_d3_a_function_that_ends_with_an_error_because_it_was_stopped_has_
     def do(call: Call) -> int:
         if call.attempt == 1:
             began.set()
-            call.stopping.wait(60)
+            call.stopping.wait(PATIENCE)
             raise RuntimeError("told to stop")
         return call.attempt
 
@@ -340,7 +341,7 @@ async def test_d3_a_function_that_ends_with_an_error_because_it_was_stopped_has_
         return call.attempt
 
     made = tool(name="do")(do if kind == "sync" else do_async)
-    async with windlass.open(tools=[made], grace=5) as engine:
+    async with windlass.open(tools=[made], grace=PATIENCE) as engine:
         execution = await engine.start(Plan(steps=[Step(id="a", tool="do")]))
         await asyncio.to_thread(began.wait)
         state = await execution.interrupt()
@@ -355,7 +356,7 @@ async def test_i5_a_sync_function_that_never_ends_is_left_behind_after_the_grace
     @tool
     def deaf() -> str:
         began.set()
-        release.wait(60)
+        release.wait(PATIENCE)
         return "far too late"
 
     async with windlass.open(tools=[deaf], grace=0.05) as engine:

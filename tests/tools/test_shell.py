@@ -259,7 +259,7 @@ async def test_d3_stopping_a_command_asks_politely_and_then_kills_all_of_it(
 ) -> None:
     """The child is deaf to SIGTERM: after the grace it is killed all the same."""
     line = f"trap 'echo told > told' TERM; sh -c {shlex.quote(DEAF)} & echo $$ >> pids; wait; wait"
-    async with windlass.open(grace=2) as engine:
+    async with windlass.open(grace=5) as engine:
         step = Step(id="a", run=line, timeout="2m", retry={"max": 0})
         execution = await engine.start(Plan(steps=[step]))
         await eventually(lambda: len(project.lines("pids")) == 2)

@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[2] / "process"))
 
 from browser_world import Web, find_chromium, page
 from loopback import serve
+from waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +27,12 @@ def chromium() -> str:
     if found is None:
         pytest.skip("no Chromium is installed")
     return found
+
+
+@pytest.fixture
+def patient_glance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For pages that answer: a failure tells what they show, on a busy machine, too."""
+    monkeypatch.setattr("windlass.tools.browser.failures.GLANCE", PATIENCE)
 
 
 @pytest.fixture

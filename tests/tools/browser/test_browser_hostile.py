@@ -77,7 +77,11 @@ async def test_h2_dialogs_are_dismissed_and_told(shared: Web) -> None:
 
 
 @SHARED
-async def test_h2_popups_have_names_and_a_limit(shared: Web) -> None:
+async def test_h2_popups_have_names_and_a_limit(shared: Web, eventually: Eventually) -> None:
+    async def told(words: str) -> bool:  # the next use tells what happened meanwhile
+        await shared.use("text", page="main")
+        return any(words in said for said in shared.said)
+
     async with serve(
         {
             "/": page("<button onclick=\"for (let i = 0; i < 9; i++) window.open('/pop?' + i, '_blank')\">Go</button>"),
@@ -87,11 +91,12 @@ async def test_h2_popups_have_names_and_a_limit(shared: Web) -> None:
         await shared.use("open", url=server.url("/"))
         for _ in range(8):
             await shared.use("click", text="Go")
-        assert await shared.text(page="popup-1") == "Popped up"
+        await eventually(lambda: told("page: popup-1"))
+        await shared.use("wait", page="popup-1", text="Popped up")
         failure = await shared.failure("text", page="other")
         names = failure.message.rpartition(": ")[2].split(", ")
         assert set(names) <= {"main", "popup-1", "popup-2", "popup-3"}
-        assert any("too many pages are open" in said for said in shared.said)
+        await eventually(lambda: told("too many pages are open"))
 
 
 @SHARED

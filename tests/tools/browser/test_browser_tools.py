@@ -97,7 +97,7 @@ async def test_h2_waiting_knows_text_selectors_addresses_rest_and_what_is_gone(s
 
 
 @SHARED
-async def test_h2_what_did_not_come_is_told_with_the_page_and_what_it_shows(shared: Web) -> None:
+async def test_h2_what_did_not_come_is_told_with_the_page_and_what_it_shows(shared: Web, patient_glance: None) -> None:
     async with serve({"/": page("<p>Still</p> working <p>Still</p>")}) as server:
         await shared.use("open", url=server.url("/?key=hidden"))
         failure = await shared.failure("wait", text="Ready", timeout=1)
@@ -165,14 +165,14 @@ async def test_h2_pages_have_names_and_are_closed_one_by_one_or_together(shared:
 
 
 @SHARED
-async def test_h2_a_value_of_the_environment_is_filled_in_and_never_told(shared: Web) -> None:
+async def test_h2_a_value_of_the_environment_is_filled_in_and_never_told(shared: Web, patient_glance: None) -> None:
     shared.env["SHOP_PASSWORD"] = "hunter2-and-more"
     async with serve({"/": page(FORM), "/sent": sent}) as server:
         await shared.use("open", url=server.url("/"))
         await shared.use("fill", selector="#who", value_env="SHOP_PASSWORD")
         await shared.use("click", text="Send it")
         result = await shared.use("wait", text="you sent")
-        assert "who=hunter2-and-more" in server.asked[-1].target + server.asked[-2].target
+        assert any("who=hunter2-and-more" in asked.target for asked in server.asked)
         assert "hunter2" not in str(result) + str(await shared.use("text")) + str(await shared.use("links"))
         failure = await shared.failure("wait", text="something else", timeout=0.5)
         assert "it shows:" in failure.message
@@ -182,7 +182,7 @@ async def test_h2_a_value_of_the_environment_is_filled_in_and_never_told(shared:
 
 
 @SHARED
-async def test_h2_statuses_are_failures_unless_the_step_expects_them(shared: Web) -> None:
+async def test_h2_statuses_are_failures_unless_the_step_expects_them(shared: Web, patient_glance: None) -> None:
     async with serve({"/gone": page("Not here", 404), "/busy": page("Later", 503, retry_after="7")}) as server:
         failure = await shared.failure("open", url=server.url("/gone"))
         assert failure.message == f"{server.url('/gone')}: status 404; it shows: Not here"

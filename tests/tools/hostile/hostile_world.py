@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waiting import PATIENCE
+
 from windlass.core import events as ev
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Other", "notes", "other"]
 
 HERE = Path(__file__).parent
-PATIENCE = 60.0
 
 
 class Other:

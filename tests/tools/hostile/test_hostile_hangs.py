@@ -162,7 +162,7 @@ def test_h1_a_command_ends_though_a_tool_of_its_plan_never_does(project: Project
         """
         tools: tools.py
         steps:
-          - {id: a, tool: hangs, timeout: 50ms, retry: {max: 0}, importance: optional}
+          - {id: a, tool: hangs, timeout: 2s, retry: {max: 0}, importance: optional}
           - {id: b, run: echo on, needs: [a]}
         """
     )

@@ -102,11 +102,10 @@ async def test_h2_a_broken_answer_is_a_transient_failure_in_words(web: Web, how:
     assert not [path for path in web.folder.rglob("*") if path.is_file()], "nothing half done is left"
 
 
-async def test_h2_a_connection_that_is_reset_or_refused_is_transient(web: Web) -> None:
+async def test_h2_a_connection_that_is_reset_or_refused_is_transient(web: Web, port: int) -> None:
     async with serve({"*": reset}) as server:
         assert (await web.failure("get", server.url())).category is Category.TRANSIENT
-        closed = server.url()
-    refused = await web.failure("get", closed)
+    refused = await web.failure("get", f"http://127.0.0.1:{port}/")
     assert (refused.category, "no connection" in refused.message) == (Category.TRANSIENT, True)
 
 

@@ -102,9 +102,8 @@ async def test_h1_a_use_that_is_cancelled_has_told_what_it_took(web: Web, eventu
     assert between(call.meter.used.sent, 1, KB)
 
 
-async def test_h1_nothing_counts_for_a_connection_that_never_came_about(web: Web) -> None:
-    async with serve({}) as server:
-        url = server.url("/")
+async def test_h1_nothing_counts_for_a_connection_that_never_came_about(web: Web, port: int) -> None:
+    url = f"http://127.0.0.1:{port}/"
     call = call_in(web.folder)
     with pytest.raises(ToolError):
         await web.tools["http.post"].execute({"url": url, "text": "y" * 10 * KB}, call)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waiting import PATIENCE
+
 import windlass
 from windlass import Plan, Step
 from windlass.clock import SystemClock
@@ -32,14 +34,15 @@ def installed(*parts: str) -> str:
     return str(path)
 
 
-def raw(behaviour: str, *, timeout: float = 30.0, name: str = "") -> McpServer:
+def raw(behaviour: str, *, timeout: float = PATIENCE, name: str = "") -> McpServer:
     args = (str(HERE / "raw_server.py"), behaviour)
     return McpServer(name or behaviour, McpServerSettings(command=sys.executable, args=args, timeout=timeout))
 
 
 def odd(**more: Any) -> McpServer:
     args = (str(HERE / "odd_server.py"),)
-    return McpServer("odd", McpServerSettings(command=sys.executable, args=args, **more))
+    told = {"timeout": PATIENCE, **more}
+    return McpServer("odd", McpServerSettings(command=sys.executable, args=args, **told))
 
 
 def started(folder: Path) -> list[int]:
@@ -89,7 +92,7 @@ async def world(
         tools = McpTools(servers, supervisor, env, SystemClock(), folder=folder, environ=mine, **options)
         try:
             if discover:
-                await tools.discover(60)
+                await tools.discover(PATIENCE)
             yield World(tools, folder, supervisor)
         finally:
             await tools.close()

@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from waiting import PATIENCE
 
 from windlass.clock import SystemClock
 from windlass.errors import Category, ToolError
@@ -66,7 +67,7 @@ async def answering(answer: Callable[[Request], Awaitable[Response]]) -> AsyncIt
 
 
 def at(url: str, **more: Any) -> McpServer:
-    return McpServer("web", McpServerSettings(url=url, **more))
+    return McpServer("web", McpServerSettings(url=url, **{"timeout": PATIENCE, **more}))
 
 
 async def test_tools_at_an_address_are_used_tell_progress_and_change(tmp_path: Path, eventually: Any) -> None:
@@ -170,7 +171,7 @@ async def test_an_address_that_is_no_mcp_server_is_told_and_does_not_hold_anythi
                 return Response(small, headers={"content-encoding": "gzip"}, media_type="application/json")
         return Response(b'"' + b"x" * (20 << 20) + b'"', media_type="application/json")
 
-    async with answering(answer) as url, world(tmp_path, at(url, timeout=30.0)) as mcp:
+    async with answering(answer) as url, world(tmp_path, at(url)) as mcp:
         assert mcp.names == []
         (problem,) = mcp.tools.problems()
         assert problem.startswith("MCP server web, starting it: ")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp_world import installed, run, world
+from ports import KeptPort
 
 import windlass
 from windlass import Plan, Step
@@ -40,8 +40,8 @@ def from_pypi(name: str, *args: str) -> McpServer:
 @asynccontextmanager
 async def everything_at_an_address(folder: Path, env: dict[str, str]) -> AsyncIterator[McpServer]:
     """server-everything over streamable HTTP: the older protocol, with sessions."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    kept = KeptPort()
+    port = kept.number
     async with Supervisor() as supervisor:
         argv = [installed("node_modules", ".bin", "mcp-server-everything"), "streamableHttp"]
         process = await supervisor.spawn(argv, cwd=str(folder), env={**env, "PORT": str(port)})
@@ -53,6 +53,7 @@ async def everything_at_an_address(folder: Path, env: dict[str, str]) -> AsyncIt
         draining = asyncio.create_task(process.stderr.read())
         yield McpServer("everything", McpServerSettings(url=f"http://127.0.0.1:{port}/mcp"))
         draining.cancel()
+    kept.close()
 
 
 async def test_the_reference_server_from_npm_works_from_end_to_end(project: Project) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp_world import odd, raw, run, started, world
+from waiting import skip_time
 
 import windlass
 from windlass import Plan, Step
@@ -74,9 +75,11 @@ async def test_a_use_that_is_cancelled_is_cancelled_at_the_server_which_goes_on(
 
 
 async def test_the_time_that_the_settings_give_a_server_ends_a_use(project: Project, eventually: Any) -> None:
-    """It is the time to start, too, so this server is one that starts at once."""
-    async with world(project.path, raw("hanging", timeout=5.0)) as mcp:
-        ended = await run(mcp["mcp.hanging.hang"], approve="never", effect="none")
+    async with world(project.path, raw("hanging", timeout=3600)) as mcp:
+        using = asyncio.create_task(run(mcp["mcp.hanging.hang"], approve="never", effect="none"))
+        await eventually((project.path / "meta.json").exists)
+        skip_time(3600)
+        ended = await using
         assert (ended["status"], ended["error"]["category"]) == ("failed", "transient")
         await eventually((project.path / "cancelled").exists)
 
