@@ -22,7 +22,7 @@ def tell(*words: object) -> None:
 
 
 async def spend(path: Path, name: str, limit: float, want: float, rounds: int, free: bool) -> None:
-    ledger = SqliteLedger(path)
+    ledger = SqliteLedger(path, patience=180.0)  # all of them at once, on a slow disk
     scope = Scope("day", Amount(usd=limit), since=1000.0)
     attempt, most = 0, 0.0
     while attempt < rounds:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from waiting import PATIENCE
 
 import windlass
 from windlass import Call, ToolError, tool
@@ -103,7 +104,7 @@ async def engine(project: Project) -> AsyncIterator[Engine]:
 
 async def found(engine: Engine, name: str) -> Tool:
     if name.startswith("mcp."):
-        await engine.built_in.mcp.discover(60)
+        await engine.built_in.mcp.discover(PATIENCE)
     tool = engine.attempt_runner.tools.get(name)
     assert tool is not None, f"there is no tool {name}"
     return tool

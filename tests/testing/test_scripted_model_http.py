@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 from wire_client import ANTHROPIC, OPENAI, ask, connect, send
 
 from windlass.testing import Reply, ScriptedModel
@@ -77,7 +77,7 @@ def test_a_compressed_body_is_refused_in_so_many_words() -> None:
 def test_what_is_no_http_is_noted_and_the_server_goes_on(raw: bytes, said: str) -> None:
     with ScriptedModel([Reply.say("still here")]) as model:
         host, port = model.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as line:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as line:
             line.sendall(raw)
             line.shutdown(socket.SHUT_WR)
             assert line.recv(1000) == b""

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 from wire_client import ANTHROPIC, OPENAI, Answer, ask, connect
 
 from windlass.testing import Reply, ScriptedModel, Served
@@ -293,7 +294,7 @@ def test_a_held_reply_goes_on_when_it_is_let_go(path: str) -> None:
         line.sock.settimeout(0.05)
         with pytest.raises(TimeoutError):
             line.sock.recv(1)
-        line.sock.settimeout(30)
+        line.sock.settimeout(PATIENCE)
         start.set()
         assert b"two" in line.getresponse().read()
         line.request("POST", path, body)
