@@ -106,15 +106,17 @@ async def test_h1_without_an_answer_to_the_whole_mail_nobody_knows_and_it_is_not
 
 
 async def test_h1_a_server_that_is_not_there_silent_or_no_mail_server_is_told_apart(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, port: int
 ) -> None:
-    monkeypatch.setattr(smtp, "COMMAND", 0.3)
-    async with MailServer().serving() as gone:
-        world.mail(gone)
+    gone = MailServer()
+    gone.port = port
+    world.mail(gone)
     assert (await world.failing("message.email")).category is Category.TRANSIENT
     async with MailServer(greeting="hang").serving() as silent:
         world.mail(silent)
-        assert (await world.failing("message.email")).category is Category.TRANSIENT
+        with monkeypatch.context() as soon:
+            soon.setattr(smtp, "COMMAND", 0.3)
+            assert (await world.failing("message.email")).category is Category.TRANSIENT
     async with MailServer(greeting="SSH-2.0-OpenSSH").serving() as other:
         world.mail(other)
         failure = await world.failing("message.email")

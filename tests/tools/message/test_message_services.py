@@ -122,10 +122,9 @@ async def test_h1_a_service_that_hangs_leaves_it_unknown(world: World, web: WebS
     assert "may or may not" in (await world.failing("message.send", service="chat", text="x")).message
 
 
-async def test_h1_a_service_that_is_not_there_may_be_tried_again(world: World) -> None:
-    async with WebServer().serving() as gone:
-        world.services["chat"] = {"url": f"json://localhost:{gone.port}/"}
-        world.services["hook"] = {"url": f"http://localhost:{gone.port}/"}
+async def test_h1_a_service_that_is_not_there_may_be_tried_again(world: World, port: int) -> None:
+    world.services["chat"] = {"url": f"json://localhost:{port}/"}
+    world.services["hook"] = {"url": f"http://localhost:{port}/"}
     for tool, told in (
         ("message.send", {"service": "chat", "text": "x"}),
         ("message.webhook", {"service": "hook", "data": 1}),
