@@ -15,7 +15,7 @@ from windlass.testing import Reply, ScriptedModel, Served
 
 CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE = 120.0
+PATIENCE = 400.0
 
 
 def lines(*argv: str | Path, env: dict[str, str], cwd: Path, told: str = "") -> list[Any]:
