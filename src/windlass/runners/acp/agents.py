@@ -49,6 +49,8 @@ class KnownAgent(msgspec.Struct, frozen=True):
     """Its modes in which it asks nothing, for a step that is allowed everything."""
     counts_calls: bool = False
     """It reports the tokens of each call of the model, not those of the conversation so far."""
+    names_server: bool = False
+    """It tells the server of an MCP tool apart from the arguments that the model gives it."""
     reads_folder: bool = False
     """It may read settings of a folder that it was not told to trust."""
 
@@ -101,5 +103,6 @@ CODEX_AGENT = KnownAgent(
     asks_in=("read-only",),
     allows_in=("agent-full-access", "full-access"),
     counts_calls=True,
+    names_server=True,
 )
 ANY_AGENT = KnownAgent(ACP, prefixes=("ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "XDG_"), reads_folder=True)

@@ -14,7 +14,7 @@ from windlass.process import SpawnError
 from windlass.process.pipes import PIPE
 from windlass.runners import RunnerDeps
 from windlass.runners.acp.agents import ANY_AGENT, CODEX_AGENT, GEMINI_AGENT, AgentProgram, KnownAgent
-from windlass.runners.acp.turn import AgentTurn, introduction
+from windlass.runners.acp.turn import PATIENCE, AgentTurn, introduction
 from windlass.runners.acp.wire import AgentWire, RpcError, WireEnded
 from windlass.runners.endings import TurnEnding, failure
 from windlass.runners.tool_listener import ToolListener
@@ -27,8 +27,6 @@ OWN_PROMPT = 20_000
 """Tokens of an agent's own instructions and tools, which come before every prompt."""
 MOST_OUTPUT = 32_000
 DEAREST = "opus"
-PATIENCE = 60.0
-"""Seconds in which an agent must introduce itself. It takes some; a busy machine takes longer."""
 
 
 class AcpRunner(RunnerHooks, Runner):

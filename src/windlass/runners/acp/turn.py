@@ -27,10 +27,12 @@ from windlass.runners.tool_listener import ToolAccess, ToolListener
 from windlass.runners.tool_server import SERVER, tool_server
 from windlass.version import __version__
 
-__all__ = ["PROTOCOL", "AgentTurn", "introduction"]
+__all__ = ["PATIENCE", "PROTOCOL", "AgentTurn", "introduction"]
 
 PROTOCOL = 1
 """The version of the protocol that is spoken."""
+PATIENCE = 60.0
+"""Seconds in which an agent must introduce itself. It takes some; a busy machine takes longer."""
 FAREWELL = 1.0
 """Seconds between the polite signal and the kill of a process that has answered, or is not to."""
 
@@ -77,6 +79,7 @@ class AgentTurn:
             request.model or "",
             self._tools.known if self._tools is not None else {},
             counts_calls=agent.counts_calls,
+            names_server=agent.names_server,
         )
         self._questions = PermissionQuestions(request, host, self._heard)
         self._session = request.session
@@ -124,8 +127,10 @@ class AgentTurn:
             await asyncio.wait({talking, interrupted}, return_when=asyncio.FIRST_COMPLETED)
             if not talking.done() and self._heard.live:
                 self._questions.cancel()
-                await wire.notify("session/cancel", {"sessionId": self._session})
-                await asyncio.wait({talking}, timeout=self._request.grace)
+                with suppress(TimeoutError):  # also of an agent that reads nothing any more
+                    async with asyncio.timeout(self._request.grace):
+                        await wire.notify("session/cancel", {"sessionId": self._session})
+                        await asyncio.wait({talking})
             if talking.done():
                 talking.result()
         finally:
@@ -156,7 +161,12 @@ class AgentTurn:
             prompt = [{"type": "text", "text": f"This was not allowed:{said}\nGo on without it as far as you can."}]
 
     async def _meet(self, wire: AgentWire) -> None:
-        hello = _mapping(await wire.call("initialize", introduction()))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                hello = _mapping(await wire.call("initialize", introduction()))
+        except TimeoutError as error:
+            said = f"{self._program.argv[0]} says nothing for {PATIENCE:g} s"
+            raise _TurnStopped(failure(TurnEnding.DIED, said, runtime=self._agent.name)) from error
         about, version = _mapping(hello.get("agentInfo")), hello.get("protocolVersion")
         self._facts = {"version": str(about.get("version") or ""), "agent": str(about.get("name") or "")}
         if version != PROTOCOL:

@@ -27,10 +27,13 @@ MCP_CALL = {"server", "tool", "arguments"}
 class UpdateListener:
     """Collects the text, tool calls and usage of one turn."""
 
-    def __init__(self, host: Host, prices: Prices, model: str, ours: Mapping[str, str], *, counts_calls: bool) -> None:
+    def __init__(
+        self, host: Host, prices: Prices, model: str, ours: Mapping[str, str], *, counts_calls: bool, names_server: bool
+    ) -> None:
         """`ours`: the engine's tools by the names that the agent is told. `counts_calls`: each `usage_update` is about
-        one call of the model, and they add up."""
-        self._host, self._prices, self._ours, self._counts_calls = host, prices, ours, counts_calls
+        one call of the model, and they add up. `names_server`: the input of an MCP tool's call names its server."""
+        self._host, self._prices, self._ours = host, prices, ours
+        self._counts_calls, self._names_server = counts_calls, names_server
         self._calls: dict[str, Mapping[str, Any]] = {}
         """Tool calls by their ids, as far as they are known."""
         self._acted: set[str] = set()
@@ -117,7 +120,7 @@ class UpdateListener:
         key = str(call.get("toolCallId"))
         first = self._calls.get(key, call)
         raw, title = first.get("rawInput"), str(first.get("title"))
-        if isinstance(raw, Mapping) and raw.keys() == MCP_CALL and raw["server"] == SERVER:  # Codex
+        if self._names_server and isinstance(raw, Mapping) and raw.keys() == MCP_CALL and raw["server"] == SERVER:
             return self._ours.get(str(raw["tool"]))
         if tool_kind(first) != "other":
             return None
