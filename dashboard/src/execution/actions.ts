@@ -1,9 +1,19 @@
 /** What a person can do to an execution. Each action says what is wrong if it is refused. */
 import { useMutation } from "@tanstack/react-query";
 import { api, given, type SaidMessage, type Snapshot } from "../api/client";
+import type { components } from "../api/schema";
 
-export const RUNTIMES = ["claude-code", "open-code", "cli"] as const;
-export type Runtime = (typeof RUNTIMES)[number];
+export type Runtime = NonNullable<components["schemas"]["Retry"]["runtime"]>;
+/** As a record, because then the compiler says if one is missing. */
+const RUNTIME_NAMES: Record<Runtime, true> = {
+  "claude-code": true,
+  "open-code": true,
+  cli: true,
+  codex: true,
+  gemini: true,
+  acp: true,
+};
+export const RUNTIMES = Object.keys(RUNTIME_NAMES) as Runtime[];
 
 export type Action =
   | { kind: "pause" | "resume" | "cancel" }

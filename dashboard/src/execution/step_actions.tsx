@@ -76,7 +76,7 @@ export function StepActions({ list, data, actions, isAgent }: StepActionsProps) 
 }
 
 function ChangeRuntime({ data, actions, close }: Pick<StepActionsProps, "data" | "actions"> & { close: () => void }) {
-  const [runtime, setRuntime] = useState<Runtime>(RUNTIMES.find((name) => name !== data.agent?.runtime) ?? RUNTIMES[0]);
+  const [runtime, setRuntime] = useState<Runtime>(RUNTIMES.find((name) => name !== data.agent?.runtime) ?? "cli");
   const [model, setModel] = useState("");
   const send = () => {
     actions.act({ kind: "retry", step: data.id, runtime, ...(model ? { model } : {}) });
