@@ -39,7 +39,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "a plan of many levels": ("engine_execute", {"plan": f"inputs: {{x: {'[' * 400}{']' * 400}}}\nsteps: []"}),
     "an unknown tool": ("engine_execute", {"plan": {"steps": [{"id": "a", "tool": "nope"}]}}),
     "an unknown role": ("engine_execute", {"task": "x", "role": "wizard"}),
-    "an unknown runtime": ("engine_execute", {"task": "x", "runtime": "codex"}),
+    "an unknown runtime": ("engine_execute", {"task": "x", "runtime": "copilot"}),
     "an unknown strategy": ("engine_execute", {"task": "x", "strategy": "swarm"}),
     "a budget below nothing": ("engine_execute", {"task": "x", "budget": -1}),
     "an input that is not one": ("engine_execute", {"plan": {"steps": [STEP]}, "inputs": {"nope": 1}}),
