@@ -37,7 +37,7 @@ def test_a_look_at_the_door_is_answered_politely() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "said"),
     [
-        ("POST", "/v1/responses", "{}", 404, "POST /v1/responses: a scripted model does not know this path"),
+        ("POST", "/v1/embeddings", "{}", 404, "POST /v1/embeddings: a scripted model does not know this path"),
         ("POST", ANTHROPIC, "{", 400, "its body is no JSON"),
         ("POST", OPENAI, "[]", 400, "its body is no JSON object"),
         ("POST", ANTHROPIC, '{"messages": [{}]}', 400, "model: field required"),
