@@ -29,7 +29,7 @@ class FolderWatch(CheckedValue):
     files: str = field(default="*", min_length=1)
     """A pattern for the names of its files: `*.csv`."""
     settle: Duration = 5.0
-    """How long a file must have been left unchanged: it may still be written."""
+    """Time for which a file must have been left unchanged: it may still be written."""
     input: StepId = "file"
     """The input of the plan that is given the file's path."""
 
@@ -49,7 +49,7 @@ class Trigger(CheckedValue):
     zone: str = "UTC"
     """The time zone of `cron` and of the day of a `budget`: `Europe/Berlin`."""
     catch_up: Literal[0] | Duration = 3600.0
-    """How late it may start; what is later than that is missed."""
+    """The longest delay of a start; a later one is missed."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
     """At a time while an earlier execution is unfinished: start none, start it afterwards, or start it beside it."""
     jitter: Literal[0] | Duration = 0
@@ -57,7 +57,7 @@ class Trigger(CheckedValue):
     pause_after: int = field(default=0, ge=0, le=50)
     """Executions in a row that fail before it is paused; 0 never pauses it."""
     budget: Budget | None = None
-    """What the agents of all its executions may spend on one day."""
+    """Limit of what the agents of all its executions spend on one day."""
     inputs: dict[str, Any] = field(default_factory=dict)
     """Values for the plan's inputs."""
 
