@@ -27,8 +27,9 @@ def new_id() -> str:
 
 def derived_id(at: float, *parts: str) -> str:
     """The one id for a moment and these texts, whichever process asks for it, and however often."""
+    millis = min(max(round(at * 1000), 0), (1 << 48) - 1)
     bits = int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:10])
-    return _written((round(at * 1000) << 80) | (0x7 << 76) | (bits >> 68 << 64) | (0b10 << 62) | (bits & (1 << 62) - 1))
+    return _written((millis << 80) | (0x7 << 76) | (bits >> 68 << 64) | (0b10 << 62) | (bits & (1 << 62) - 1))
 
 
 def _written(number: int) -> str:

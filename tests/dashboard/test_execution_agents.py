@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.async_api import expect
 
+from windlass.runtimes import RUNTIMES
 from windlass.testing import Reply, ScriptedModel
 
 if TYPE_CHECKING:
@@ -122,6 +123,9 @@ async def test_c5_a_failed_agent_is_retried_on_another_runtime(serve: Serve, ope
         pane = page.get_by_role("complementary", name="Step work")
         await pane.get_by_role("button", name="Change runtime").click()
         dialog = page.get_by_role("dialog")
+        offered = dialog.get_by_label("Runtime").locator("option")
+        await expect(offered).to_have_count(len(RUNTIMES))
+        assert set(await offered.all_inner_texts()) == set(RUNTIMES)
         await dialog.get_by_label("Runtime").select_option("cli")
         await dialog.get_by_label("Model").fill("claude-sonnet-4-5")
         await dialog.get_by_role("button", name="Retry").click()

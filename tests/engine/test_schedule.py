@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
 
 from windlass.assembly import open_engine
 from windlass.core.triggers import watched_file
+from windlass.engine import folders
 from windlass.engine.engine import Engine
 from windlass.engine.schedule import Schedule
 from windlass.errors import JournalError, UsageError
 from windlass.journal.stores import HomeStores
 from windlass.journal.triggers import SqliteTriggers
+from windlass.plan.triggers import FolderWatch
 from windlass.ports import Amount, Charge, Usage
 from windlass.testing import FakeClock
 
@@ -251,6 +254,34 @@ async def test_l1_each_file_that_comes_starts_the_plan_with_its_path(world: Worl
     assert world.project.lines("taken.txt") == ["a", "b", "c", "changed"]
     (view,) = (await world.schedule.view()).triggers
     assert watched_file(view.state.firings[0]) == "a.csv"
+
+
+@pytest.mark.parametrize("at", [-631_152_000, 15_032_385_535], ids=["of 1950", "of 2446"])
+async def test_l1_a_file_with_an_impossible_time_starts_it_too(world: World, intake: Intake, at: int) -> None:
+    intake.put("odd.csv", "odd\n")
+    os.utime(intake.folder / "odd.csv", (at, at))
+    assert await world.tick(60) == ["started"]
+    assert await world.tick(60) == ["completed"]
+    assert await world.tick(60) == []
+    assert world.project.lines("taken.txt") == ["odd"]
+    assert str(UUID(world.driven[0])) == world.driven[0]
+
+
+async def test_l1_a_file_that_is_taken_away_while_it_is_looked_at_harms_nothing(
+    world: World, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = folders._entries
+
+    def late(watch: FolderWatch, workdir: str) -> list[os.DirEntry[str]]:
+        found = entries(watch, workdir)
+        (intake.folder / "gone.csv").unlink(missing_ok=True)
+        return found
+
+    intake.put("gone.csv", "gone\n")
+    intake.put("here.csv", "here\n")
+    monkeypatch.setattr(folders, "_entries", late)
+    assert await world.tick(60) == ["started"]
+    assert world.project.lines("taken.txt") == ["here"]
 
 
 async def test_l1_another_folder_begins_with_what_comes_from_now_on(world: World, intake: Intake) -> None:

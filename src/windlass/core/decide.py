@@ -374,7 +374,7 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
     if policy.asks(prepared) and prepared.tool != MERGE:  # a merge asks when its difference is known
         tool = prepared.tool
         try:
-            question = state.prepared.question(step.spec, scope_of(state, step))
+            question = state.prepared.question(step.spec, scope_of(state, step)) if step.spec.question else ""
         except TemplateProblem as problem:
             return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
         basis = {f"question {step.id}": hash_of(question)} if question else {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -21,12 +22,15 @@ __all__ = ["look_into", "seen_files"]
 
 Seen = dict[str, WatchedFile]
 _BLOCK = 1024 * 1024
+_LATEST = 2**63 - 1
+"""The greatest time of a file, in nanoseconds, that a database holds. Whoever writes a file sets its time as well."""
 
 
 def seen_files(watch: FolderWatch, workdir: str) -> Seen:
     """All files that are there: what was there before the plan was scheduled does not start it."""
     with _in_words(watch):
-        return {entry.name: _read(entry) for entry in _entries(watch, workdir)}
+        found = {entry.name: _read(entry) for entry in _entries(watch, workdir)}
+        return {name: file for name, file in found.items() if file is not None}
 
 
 def look_into(
@@ -40,18 +44,25 @@ def look_into(
     changed: list[tuple[Arrival, WatchedFile]] = []
     with _in_words(watch):
         for entry in _entries(watch, workdir):
-            before, found = known.get(entry.name), entry.stat(follow_symlinks=False)
+            before = known.get(entry.name)
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # somebody has taken it away meanwhile
             if before is not None:
                 seen[entry.name] = before
-                if (before.size, before.changed) == (found.st_size, found.st_mtime_ns):
+                if (before.size, before.changed) == (found.st_size, _changed(found)):
                     continue
             if 0 <= now - found.st_mtime < watch.settle:
                 continue
             file = _read(entry)
+            if file is None:
+                continue
             if before is not None and before.digest == file.digest:
                 seen[entry.name] = file
             else:
-                changed.append((Arrival(entry.name, file.digest, found.st_mtime), file))
+                at = min(max(found.st_mtime, 0.0), now)
+                changed.append((Arrival(entry.name, file.digest, at), file))
     taken = sorted(changed, key=lambda one: (one[0].at, one[0].name))[: max(room, 0)]
     seen |= {arrival.name: file for arrival, file in taken}
     return [arrival for arrival, _file in taken], seen if seen != known else None
@@ -76,10 +87,24 @@ def _in_words(watch: FolderWatch) -> Iterator[None]:
         raise UsageError(f"the folder {watch.path} cannot be watched: {error.strerror} ({error.filename})") from error
 
 
-def _read(entry: os.DirEntry[str]) -> WatchedFile:
+def _read(entry: os.DirEntry[str]) -> WatchedFile | None:
+    """The file as it is; None if it was taken away, or became something else."""
     digest = hashlib.sha256()
-    found = entry.stat(follow_symlinks=False)
-    with open(entry.path, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return WatchedFile(found.st_size, found.st_mtime_ns, digest.hexdigest())
+    try:
+        with open(entry.path, "rb", opener=_open_file) as stream:
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            while block := stream.read(_BLOCK):
+                digest.update(block)
+    except FileNotFoundError:
+        return None
+    return WatchedFile(found.st_size, _changed(found), digest.hexdigest())
+
+
+def _open_file(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _changed(found: os.stat_result) -> int:
+    return min(found.st_mtime_ns, _LATEST)

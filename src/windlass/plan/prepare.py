@@ -72,8 +72,8 @@ class Prepared:
         return list(found)
 
     def question(self, step: Step, scope: Mapping[str, Any]) -> str:
-        """The plan's own words for the question before the step; empty without any."""
-        found = compile_value(step.question or "").render(scope)
+        """The plan's own words for the question before the step."""
+        found = compile_value(step.question).render(scope)
         return found if isinstance(found, str) else msgspec.json.encode(found).decode()
 
 
