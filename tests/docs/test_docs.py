@@ -17,6 +17,7 @@ import windlass
 from windlass import errors
 from windlass.assembly import PlanLoader, programs
 from windlass.cli.app import app
+from windlass.cli.init import TEMPLATES
 from windlass.cli.session import exit_code
 from windlass.core.decide import Policy
 from windlass.core.state import State
@@ -75,6 +76,17 @@ def test_what_a_page_shows_is_what_happens(page: Path, project: Any, zygote: Any
 @pytest.mark.parametrize("page", [README, DOCS / "quickstart.md"], ids=name)
 def test_the_first_pages_are_run(page: Path) -> None:
     assert is_program(page)
+
+
+def test_every_guide_is_run_and_every_template_has_one() -> None:
+    index = text_of("guides/README.md")
+    guides = re.findall(r"\]\(([\w-]+\.md)\)", index)
+    assert len(guides) >= 5
+    assert {DOCS / "guides" / guide for guide in guides} == set((DOCS / "guides").glob("*.md")) - {
+        DOCS / "guides" / "README.md"
+    }
+    assert all(is_program(DOCS / "guides" / guide) for guide in guides)
+    assert not [template for template in TEMPLATES if template != "first" and f"`{template}`" not in index]
 
 
 PLANS = [b for page in PAGES for b in blocks(page) if b.info == "yaml" and not b.fragment]
