@@ -262,3 +262,13 @@ def test_c6_allow_on_the_command_line_needs_no_question(project: Project, windla
     _model, env = served(*writing())
     windlass("run", "--task", "Write it down", "--allow", "files.write", **env)
     assert project.lines("winch.txt") == ["a drum"]
+
+
+def test_e1_the_agents_of_a_foreach_are_named_with_their_number_and_their_cost(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    project.user_file("config.toml", PRICES)
+    _model, env = served(Reply.say("1st", **DEAR), Reply.say("2nd", **DEAR))
+    plan = "steps: [{id: each, foreach: [a, b], agent: developer, prompt: 'Do {{ item }}.'}]"
+    shown = windlass("run", project.plan(plan), *MODEL, "--budget", "5", **env).err
+    assert "  agents: developer (cli) × 2\n  cost: $2.00, 2,002,000 tokens\n" in shown

@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 import time
+from collections import Counter
 from collections.abc import Set
 from typing import Any
 
@@ -406,12 +407,17 @@ def cost_text(cost: Cost) -> str:
 def agent_lines(state: State) -> list[str]:
     """The agents in the order of their work, with their cost."""
     order = (state.steps[name] for name in state.prepared.graph.order)
-    agents = [step for step in order if step.agent is not None and step.agent.runtime]
-    if not agents:
+    at_work = [[one for one in step.children or [step] if one.agent and one.agent.runtime] for step in order]
+    parts = [
+        who + (f" × {number}" if number > 1 else "")
+        for agents in at_work
+        for who, number in Counter(map(_who, agents)).items()
+    ]
+    if not parts:
         return []
-    chain = " → ".join(_who(step) for step in agents[:8]) + (f" and {len(agents) - 8} more" if len(agents) > 8 else "")
+    chain = " → ".join(parts[:8]) + (f" and {len(parts) - 8} more" if len(parts) > 8 else "")
     lines = [f"  agents: {chain}", f"  cost: {cost_text(state.cost)}"]
-    for step in agents:
+    for step in (one for agents in at_work for one in agents):
         if step.agent is not None and step.agent.summaries:
             lines.append(f"  {step.id}: conversation summarised, {summary_line(step.agent.summaries[-1])}")
     return lines + [f"  ! over budget: {passed.message}" for passed in state.overruns.values()]
