@@ -208,12 +208,12 @@ async def test_a3_a_server_that_falls_silent_is_ended_and_said_to_hang(
     bench: Bench, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = bench.request("go")
+    monkeypatch.setattr("windlass.runners.opencode.server.SILENCE", 15.0)  # it sends a sign of life every ten
     async with bench.model(bash("sleep 1008")):
         running = asyncio.create_task(bench.runner.run(request, FakeHost()))
         await eventually(lambda: bench.processes("sleep 1008"))
         (server,) = bench.servers
         monkeypatch.setattr("windlass.runners.opencode.serve.SIGN_OF_LIFE", 1.0)
-        monkeypatch.setattr("windlass.runners.opencode.server.SILENCE", 1.0)
         os.kill(server, signal.SIGSTOP)
         result = await running
     assert result.failure is not None

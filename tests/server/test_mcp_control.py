@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp_clients import BOTH_ERAS, Ear, Hosted, error_of, hosted, shown
 
+from windlass.server.mcp.driving import Inside
+
 if TYPE_CHECKING:
     from conftest import Project
 
@@ -86,6 +88,34 @@ async def test_i2_a_cancelled_call_stops_the_execution_only_if_it_was_told_so(
             return (await server.engine.state(execution)).status == status
 
         await eventually(stands, f"it is {status}")
+
+
+async def test_i2_a_call_that_is_cancelled_while_it_starts_an_execution_stops_that_as_it_was_told(
+    project: Project, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, cancelled, start = asyncio.Event(), asyncio.Event(), Inside.start
+
+    async def held_up(*given: Any, **named: Any) -> str:
+        reached.set()
+        await cancelled.wait()
+        return await start(*given, **named)
+
+    monkeypatch.setattr(Inside, "start", held_up)
+    async with hosted(project) as server, server.client("auto") as mcp:
+        call = asyncio.create_task(
+            mcp.call_tool("engine_execute", {"plan": GATED, "wait_s": 600, "on_cancel": "cancel"})
+        )
+        await reached.wait()
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await mcp.list_tools()  # the server has most likely been told by now
+        cancelled.set()
+
+        async def stands() -> bool:
+            found = await server.engine.executions()
+            return bool(found) and (await server.engine.state(found[0].id)).status == "cancelled"
+
+        await eventually(stands, "it is cancelled")
 
 
 @BOTH_ERAS

@@ -227,7 +227,8 @@ class ExecutionCalls:
             return await self.see(engine, relay.execution, relay, wait_s)
         workdir = os.path.expanduser(workdir) if workdir else None
         plan = await sourced(engine, workdir)
-        execution = await self.driving.start(engine, plan, bind_inputs(plan.plan, inputs), workdir, on_overrun)
+        with anyio.CancelScope(shield=True):  # a cancelled call leaves no execution that nobody drives
+            execution = await self.driving.start(engine, plan, bind_inputs(plan.plan, inputs), workdir, on_overrun)
         try:
             return await self.see(engine, execution, relay, wait_s, notes=plan.warnings)
         except anyio.get_cancelled_exc_class():
@@ -236,6 +237,10 @@ class ExecutionCalls:
                     stop = engine.cancel if on_cancel == "cancel" else engine.interrupt
                     await stop(execution, by=said_by(ctx), within=0.0)
             raise
+
+    async def resume(self, engine: Engine, execution: str, *, keep_plan: bool) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.driving.resume(engine, execution, keep_plan=keep_plan)
 
     async def see(
         self,

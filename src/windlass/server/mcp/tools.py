@@ -334,7 +334,7 @@ class Tools:
             await engine.settle(state.id, step, choice, by=said_by(ctx))
         await taken_up(engine, state.id, state.seq, len(more) + len(decisions or {}))
         if not driven:
-            await self._calls.driving.resume(engine, state.id, keep_plan=keep_plan)
+            await self._calls.resume(engine, state.id, keep_plan=keep_plan)
         return await self._calls.see(engine, state.id, relay, wait_s)
 
     @told
@@ -353,7 +353,7 @@ class Tools:
         receipt = await engine.say(execution, step, text, by=said_by(ctx), within=wait_s)
         state = receipt.state
         if not state.status.finished and not engine.driven(state):
-            await self._calls.driving.resume(engine, state.id, keep_plan=receipt.forked)
+            await self._calls.resume(engine, state.id, keep_plan=receipt.forked)
         return cleaned(SaidView(**receipt.as_dict()))
 
     @told
