@@ -104,6 +104,10 @@ class Server:
     def stop(self) -> Ran:
         """Ctrl-C, and how it ended."""
         self._background.signal(signal.SIGINT)
+        return self.ended()
+
+    def ended(self) -> Ran:
+        """Wait for its end, and say how it ended."""
         return self._background.ended()
 
     def kill(self) -> None:

@@ -12,6 +12,7 @@ import pytest_asyncio
 from windlass.core.triggers import Firing, FiringStatus, TriggerState
 from windlass.journal.stores import HomeStores
 from windlass.journal.triggers import KEPT, SHOWN
+from windlass.ports.deliveries import HookDelivery, HookRefusal
 from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore, WatchedFile
 
 PLAN, NAME = "/a/plan.yaml", "nightly"
@@ -136,6 +137,52 @@ async def test_l1_the_files_of_a_turn_take_the_place_of_those_before(store: Trig
         assert not await store.write(PLAN, NAME, turn, (), {"c.csv": two}), "it is not its turn"
     assert await store.files(PLAN, NAME) == {"b.csv": one}
     assert await store.files(PLAN, "other") == {}
+
+
+def delivery(name: str, body: bytes = b"{}", at: float = 5.0) -> HookDelivery:
+    return HookDelivery(name, at, body.decode() + " digest", "push", body)
+
+
+async def test_l1_a_delivery_is_kept_once_by_its_id_and_by_its_body(store: TriggerStore) -> None:
+    await begun(store)
+    first = delivery("d-1")
+    assert await store.deliveries.receive(PLAN, NAME, first) == first
+    for again in (delivery("d-1", b"[]"), delivery("d-2", at=6.0)):
+        assert await store.deliveries.receive(PLAN, NAME, again) == first
+    other = delivery("d-1", at=7.0)
+    assert await store.deliveries.receive(PLAN, "other", other) == other, "another trigger has its own"
+    assert await store.deliveries.undecided(PLAN, NAME, 10) == [first._replace(body=b"")]
+    assert await store.deliveries.body(PLAN, NAME, "d-1") == b"{}"
+    await store.remove_plan(PLAN)
+    assert await store.deliveries.undecided(PLAN, NAME, 10) == []
+
+
+async def test_l1_the_body_of_a_delivery_is_dropped_when_nothing_waits_to_start_it(store: TriggerStore) -> None:
+    state = await begun(store)
+    for number, status in enumerate((DUE, SKIPPED, FiringStatus.WAITING)):
+        await store.deliveries.receive(PLAN, NAME, delivery(f"d-{number}", b"%d" % number, float(number)))
+        made = Firing(f"delivery d-{number}", float(number), f"id-{number}", status)
+        state = msgspec.structs.replace(state, version=state.version + 1, firings=())
+        assert await store.write(PLAN, NAME, state, [made])
+    bodies = [await store.deliveries.body(PLAN, NAME, f"d-{number}") for number in range(3)]
+    assert bodies == [b"0", None, b"2"]
+    (claimed,) = await store.claim("me", lambda _: True)
+    await store.settle(claimed, STARTED)
+    assert await store.deliveries.body(PLAN, NAME, "d-0") is None
+    assert await store.deliveries.undecided(PLAN, NAME, 10) == []
+    again = delivery("d-1", b"1", 9.0)
+    assert (await store.deliveries.receive(PLAN, NAME, again)).at == 1.0, "it is known without its body, too"
+    late = msgspec.structs.replace(state, until=KEPT + 5.0, version=state.version + 1)
+    assert await store.write(PLAN, NAME, late, [firing(5, SKIPPED, KEPT)])
+    assert await store.deliveries.undecided(PLAN, NAME, 10) == []
+    assert (await store.deliveries.receive(PLAN, NAME, again)).at == 9.0, "forgotten with its firing"
+
+
+async def test_l1_refused_requests_are_counted_with_the_last_reason(store: TriggerStore) -> None:
+    await store.deliveries.refuse(PLAN, NAME, HookRefusal(1, 1.0, "unsigned"))
+    await store.deliveries.refuse(PLAN, NAME, HookRefusal(3, 2.0, "not the secret"))
+    assert await store.deliveries.refusals(PLAN) == {NAME: HookRefusal(4, 2.0, "not the secret")}
+    assert await store.deliveries.refusals("/other.yaml") == {}
 
 
 async def test_l1_the_last_ticks_are_known_by_who_looked(store: TriggerStore) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -14,6 +14,7 @@ from windlass.assembly import open_engine
 from windlass.core.triggers import watched_file
 from windlass.engine import folders
 from windlass.engine.engine import Engine
+from windlass.engine.run_request import RunRequest
 from windlass.engine.schedule import Schedule
 from windlass.errors import JournalError, UsageError
 from windlass.journal.stores import HomeStores
@@ -33,6 +34,7 @@ PLAN = """
     steps:
       - {id: a, run: "echo {{ inputs.word | quote }} >> ran.txt"}
 """
+UNEXPECTED = "unexpected error: ZeroDivisionError: integer division or modulo by zero"
 NOON = 1_800_014_400.0
 
 
@@ -111,6 +113,35 @@ async def test_l1_a_plan_that_cannot_be_read_holds_up_no_other_and_says_so_after
     assert missed.status == "missed"
     assert missed.reason.startswith("the plan could not be read: ")
     assert [plan.trouble for plan in await world.store.plans()] == ["", ""]
+
+
+async def test_l1_an_unexpected_error_of_one_plan_holds_up_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.schedule.add(world.project.file("also.yaml", PLAN), world.project.path)
+    read, create = world.engine.read, RunRequest.create
+
+    def broken_read(path: str, workdir: str) -> Any:
+        return 1 // 0 if path == str(world.plan) else read(path, workdir)
+
+    async def broken_create(self: RunRequest, engine: Engine, **more: Any) -> Any:
+        return 1 // 0 if self.plan_file == str(world.plan) else await create(self, engine, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.engine, "read", broken_read)
+        world.clock.advance(3600)
+        firings, unread = await world.schedule.tick()
+        assert [(one.firing.status, one.plan == str(world.plan)) for one in firings] == [("started", False)]
+        assert [plan.trouble for plan in unread] == [UNEXPECTED]
+        assert [view.plan.path == str(world.plan) for view in (await world.schedule.view()).triggers] == [False]
+    await world.engine.wait(world.driven[0])
+    monkeypatch.setattr(RunRequest, "create", broken_create)
+    firings, unread = await world.schedule.tick()
+    told = {(one.firing.status.value, one.firing.reason) for one in firings if one.plan == str(world.plan)}
+    assert (unread, told) == (
+        [],
+        {("refused", UNEXPECTED)},
+    )
 
 
 async def test_l1_a_trigger_that_is_new_in_the_plan_begins_with_the_next_tick(world: World) -> None:

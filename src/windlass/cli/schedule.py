@@ -113,6 +113,8 @@ def why(
 ) -> None:
     """Show why a trigger did or did not start its plan: its next time, and what became of each time before."""
 
+    from windlass.core.triggers import shown_time
+
     async def work(schedule: Schedule) -> int:
         found = await schedule.view(plan)
         chosen = [view for view in found.triggers if trigger in (None, view.trigger.id)]
@@ -128,6 +130,9 @@ def why(
                 out(f"  {_line(firing, view.trigger.zone)}")
             if not view.state.firings:
                 out("  nothing has come since it was scheduled")
+            if (refused := view.refused) is not None:
+                last = shown_time(refused.at, view.trigger.zone)
+                out(f"  requests that were refused: {refused.number}, the last at {last}: {refused.reason}")
         _tell_unread(found.unread)
         _suggest_tick(found)
         return 0
@@ -233,7 +238,14 @@ def _head(view: TriggerView) -> str:
     at = _next(view)
     shown = f", next {shown_time(at, view.trigger.zone)}" if at is not None else ""
     paused = f", paused: {view.state.paused}" if view.state.paused else ""
-    return f"{view.trigger.id}: {view.trigger.schedule}{shown}{paused}"
+    schedule = f"POST {_hook(view)}" if view.trigger.webhook is not None else view.trigger.schedule
+    return f"{view.trigger.id}: {schedule}{shown}{paused}"
+
+
+def _hook(view: TriggerView) -> str | None:
+    from windlass.engine.hooks import hook_path
+
+    return hook_path(view.plan.path, view.trigger.id) if view.trigger.webhook is not None else None
 
 
 def _next(view: TriggerView) -> float | None:
@@ -244,11 +256,11 @@ def _next(view: TriggerView) -> float | None:
 
 
 def _line(firing: Firing, zone: str = "UTC") -> str:
-    from windlass.core.triggers import FiringStatus, shown_time, watched_file
+    from windlass.core.triggers import FiringStatus, delivery_of, shown_time, watched_file
 
     never = firing.status in (FiringStatus.SKIPPED, FiringStatus.MISSED, FiringStatus.WAITING, FiringStatus.REFUSED)
-    file = f" {name}" if (name := watched_file(firing)) else ""
-    shown = f"{shown_time(firing.at, zone)}{file} {firing.status}{'' if never else f' {firing.execution}'}"
+    source = f" {name}" if (name := watched_file(firing) or delivery_of(firing)) else ""
+    shown = f"{shown_time(firing.at, zone)}{source} {firing.status}{'' if never else f' {firing.execution}'}"
     return f"{shown}: {firing.reason}" if firing.reason else shown
 
 
@@ -261,6 +273,8 @@ def _data(found: ScheduleView, limit: int = 1) -> dict[str, Any]:
             "cron": view.trigger.cron,
             "zone": view.trigger.zone,
             "watch": view.trigger.watch.model_dump() if view.trigger.watch is not None else None,
+            "webhook": _hook(view),
+            "refused": view.refused._asdict() | {"at": iso(view.refused.at)} if view.refused is not None else None,
             "next": iso(_next(view)),
             "paused": view.state.paused,
             "firings": [_firing_data(firing) for firing in view.state.firings[:limit]],
@@ -272,11 +286,12 @@ def _data(found: ScheduleView, limit: int = 1) -> dict[str, Any]:
 
 
 def _firing_data(firing: Firing) -> dict[str, Any]:
-    from windlass.core.triggers import watched_file
+    from windlass.core.triggers import delivery_of, watched_file
 
     return {
         "at": iso(firing.at),
         "file": watched_file(firing),
+        "delivery": delivery_of(firing),
         "status": firing.status.value,
         "execution": firing.execution,
         "reason": firing.reason,
@@ -296,6 +311,10 @@ def _tell_unread(unread: list[ScheduledPlan]) -> None:
 def _suggest_tick(found: ScheduleView) -> None:
     """Say so where nobody looks at the triggers."""
     last = max(found.ticks.values(), default=None)
-    if last is None or found.now - last > SILENT:
+    hooks = [view for view in found.triggers if view.trigger.webhook is not None]
+    by_tick = len(hooks) < len(found.triggers) or found.unread
+    if by_tick and (last is None or found.now - last > SILENT):
         when = "no tick has come yet" if last is None else f"the last tick came at {iso(last)}"
         suggest(f"{when}: nothing starts by itself before windlass schedule install, or while windlass serve runs")
+    if hooks and found.now - found.ticks.get("serve", 0.0) > SILENT:
+        suggest("webhooks are received only while windlass serve runs")

@@ -32,6 +32,7 @@ __all__ = [
     "TriggerTurn",
     "budget_left",
     "day_start",
+    "delivery_of",
     "first_state",
     "queue_room",
     "shown_time",
@@ -114,18 +115,33 @@ class TriggerState(msgspec.Struct, frozen=True):
         return [firing for firing in self.firings if firing.status in statuses]
 
 
+DELIVERY = "delivery"
+"""Stands for the digest in the keys of deliveries, which are known by their ids."""
+
+
 class Arrival(NamedTuple):
-    """A file that has come, or was changed."""
+    """A file that has come or was changed, or a delivery of a webhook."""
 
     name: str
+    """Of the file, or the id of the delivery."""
     digest: str
     """Of its content: the same file with the same content comes once."""
     at: float
-    """The time when it was last changed."""
+    """The time when it was last changed, or came."""
+    refusal: str = ""
+    """The reason why it starts nothing, whatever the trigger says."""
+
+    @classmethod
+    def delivery(cls, name: str, at: float, refusal: str = "") -> Arrival:
+        return cls(name, DELIVERY, at, refusal)
 
     @property
     def key(self) -> str:
         return f"{self.digest[:16]} {self.name}"
+
+    def execution(self, plan: str, trigger: str) -> str:
+        """The id of the execution that it starts."""
+        return derived_id(self.at, plan, trigger, self.key)
 
 
 class TriggerContext(NamedTuple):
@@ -138,7 +154,7 @@ class TriggerContext(NamedTuple):
     spent: Amount = NOTHING
     """Spending of the day by executions of a trigger that has a budget."""
     arrived: Sequence[Arrival] = ()
-    """New and changed files of a trigger that watches a folder."""
+    """New and changed files of a trigger that watches a folder, or new deliveries of its webhook."""
 
 
 class TriggerTurn(NamedTuple):
@@ -176,9 +192,12 @@ def take_turn(
         busy = msgspec.structs.replace(waiting.pop(0), status=FiringStatus.DUE, reason="", decided_at=now)
         changed[busy.key] = busy
     until, missed, due = state.until, list[Firing](), list[Firing]()
-    if trigger.watch is not None:
-        due = [_arrived(trigger, plan, one, now) for one in seen.arrived if one.key not in {f.key for f in known}]
-    elif trigger.cron is not None:
+    if trigger.cron is None:
+        fresh = [one for one in seen.arrived if one.key not in {firing.key for firing in known}]
+        due = [_arrived(trigger, plan, one, now) for one in fresh if not one.refusal]
+        missed = [_skipped(_arrived(trigger, plan, one, now), one.refusal) for one in fresh if one.refusal]
+        until = now  # what is older than is kept is forgotten from here
+    else:
         times = _Times(trigger, trigger.cron, plan, until, now)
         due, missed = list(times), list(times.missed(seen))
         until = times.until
@@ -188,18 +207,24 @@ def take_turn(
 
 
 def _arrived(trigger: Trigger, plan: str, file: Arrival, now: float) -> Firing:
-    execution = derived_id(file.at, plan, trigger.id, file.key)
-    return Firing(file.key, file.at, execution, FiringStatus.DUE, decided_at=now)
+    return Firing(file.key, file.at, file.execution(plan, trigger.id), FiringStatus.DUE, decided_at=now)
 
 
 def queue_room(state: TriggerState) -> int:
-    """The number of files that a turn may take up: the others stay in their folder until there is room."""
+    """The number of files or deliveries that a turn may take up: the others stay where they are until there is room."""
     return MOST_WAITING - len(state.of(FiringStatus.WAITING, FiringStatus.DUE))
 
 
 def watched_file(firing: Firing) -> str:
-    """The name of the file that a firing of a watched folder is for."""
-    return firing.key.partition(" ")[2]
+    """The name of the file that a firing of a watched folder is for; empty for another firing."""
+    kind, _, name = firing.key.partition(" ")
+    return "" if kind == DELIVERY else name
+
+
+def delivery_of(firing: Firing) -> str:
+    """The id of the delivery that a firing of a webhook is for; empty for another firing."""
+    kind, _, name = firing.key.partition(" ")
+    return name if kind == DELIVERY else ""
 
 
 def _failing(trigger: Trigger, firings: Sequence[Firing], since: float) -> str:

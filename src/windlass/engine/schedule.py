@@ -8,6 +8,7 @@ A process that dies anywhere between leaves a firing that is due, and the next t
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from windlass.core.triggers import (
     TriggerState,
     budget_left,
     day_start,
+    delivery_of,
     first_state,
     queue_room,
     take_turn,
@@ -34,17 +36,20 @@ from windlass.core.triggers import (
 )
 from windlass.engine.engine import Engine
 from windlass.engine.folders import look_into, seen_files
+from windlass.engine.hooks import arrival_of
 from windlass.engine.observer import STARTING
 from windlass.engine.run_request import RunRequest
 from windlass.errors import Conflict, JournalError, NotFound, UsageError, WindlassError
 from windlass.faults import fault_point
 from windlass.plan.triggers import FolderWatch, Trigger, triggers_of
 from windlass.ports import Head
+from windlass.ports.deliveries import HookRefusal
 from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore, WatchedFile
 
 __all__ = ["Schedule", "ScheduleView", "TriggerView"]
 
 
+_log = logging.getLogger("windlass.engine")
 LONGEST = 30 * 86400.0
 """Seconds before a day in which an execution may have begun that spends on it."""
 
@@ -55,6 +60,8 @@ class TriggerView(NamedTuple):
     plan: ScheduledPlan
     trigger: Trigger
     state: TriggerState
+    refused: HookRefusal | None = None
+    """Requests to its webhook that were refused."""
 
 
 class ScheduleView(NamedTuple):
@@ -113,12 +120,15 @@ class Schedule:
         for plan in plans:
             try:
                 triggers = await self._read(plan)
-            except WindlassError as error:
-                found.unread.append(plan._replace(trouble=error.message))
+            except JournalError:
+                raise
+            except Exception as error:  # one that cannot be read hides no other
+                found.unread.append(plan._replace(trouble=_trouble(error)))
                 continue
+            refused = await self._store.deliveries.refusals(plan.path) if any(one.webhook for one in triggers) else {}
             for trigger in triggers:
-                state = await self._store.state(plan.path, trigger.id)
-                found.triggers.append(TriggerView(plan, trigger, state or first_state(trigger, found.now)))
+                state = await self._store.state(plan.path, trigger.id) or first_state(trigger, found.now)
+                found.triggers.append(TriggerView(plan, trigger, state, refused.get(trigger.id)))
         return found
 
     async def pause(self, path: Path, trigger: str | None, reason: str) -> list[str]:
@@ -151,10 +161,11 @@ class Schedule:
                     reports += await self._turn(plan, trigger, now, last)
             except JournalError:
                 raise
-            except WindlassError as error:
-                unread.append(plan._replace(trouble=error.message))
-                if error.message != plan.trouble:
-                    await self._store.note_trouble(plan.path, error.message)
+            except Exception as error:  # whatever it is: it is this plan's, and the others have their times
+                trouble = _trouble(error)
+                unread.append(plan._replace(trouble=trouble))
+                if trouble != plan.trouble:
+                    await self._store.note_trouble(plan.path, trouble)
                 continue
             readable[plan.path] = plan, {trigger.id: trigger for trigger in triggers}
             if plan.trouble:
@@ -187,6 +198,10 @@ class Schedule:
         if trigger.watch is not None:
             arrived, files = await self._look(plan, trigger, trigger.watch, state, now)
             seen = seen._replace(arrived=arrived)
+        elif trigger.webhook is not None:
+            room = max(queue_room(state), 0)
+            delivered = await self._store.deliveries.undecided(plan.path, trigger.id, room)
+            seen = seen._replace(arrived=[arrival_of(one, trigger.webhook) for one in delivered])
         turn = take_turn(trigger, plan.path, state, now, found, seen)
         if not turn.firings and turn.state.schedule == state.schedule and files is None:
             return []
@@ -240,8 +255,8 @@ class Schedule:
                 fault_point("trigger.created")
         except JournalError:
             raise  # the next tick tries again
-        except WindlassError as error:
-            status, reason = FiringStatus.REFUSED, error.message
+        except Exception as error:  # whatever it is: others are due, too
+            status, reason = FiringStatus.REFUSED, _trouble(error)
         else:
             if head is None or (not ExecutionStatus(head.status).finished and not self._engine.driven(head)):
                 reason = await self._driven(firing.execution)
@@ -255,10 +270,10 @@ class Schedule:
             fault_point("trigger.driven")
         except JournalError:
             raise
-        except WindlassError as error:
+        except Exception as error:  # whatever it is: others are due, too
             head = await self._head(execution)
             moved_on = head is not None and (ExecutionStatus(head.status).finished or self._engine.driven(head))
-            return "" if moved_on else error.message
+            return "" if moved_on else _trouble(error)
         return ""
 
     async def _create(self, claimed: TriggerFiring, plan: ScheduledPlan, trigger: Trigger | None) -> None:
@@ -267,6 +282,11 @@ class Schedule:
         inputs = dict(trigger.inputs)
         if trigger.watch is not None:
             inputs[trigger.watch.input] = os.path.join(trigger.watch.path, watched_file(claimed.firing))
+        elif trigger.webhook is not None:
+            body = await self._store.deliveries.body(plan.path, trigger.id, delivery_of(claimed.firing))
+            if body is None:
+                raise NotFound(f"the body of delivery {delivery_of(claimed.firing)} is gone")
+            inputs[trigger.webhook.input] = msgspec.json.decode(body)
         request = RunRequest(plan_file=plan.path, workdir=plan.workdir, inputs=inputs)
         if trigger.budget is not None:
             own = await asyncio.to_thread(self._engine.read, plan.path, plan.workdir)
@@ -276,6 +296,14 @@ class Schedule:
             await request.create(self._engine, id=claimed.firing.execution)
         except Conflict:  # a process that was taken for dead has made it
             return
+
+
+def _trouble(error: Exception) -> str:
+    """An error as the reason why a plan did not start; one that nobody foresaw is logged with its place."""
+    if isinstance(error, WindlassError):
+        return error.message
+    _log.error("a scheduled plan met an unexpected error", exc_info=error)
+    return f"unexpected error: {type(error).__name__}: {error}"
 
 
 def _unscheduled(path: Path) -> UsageError:

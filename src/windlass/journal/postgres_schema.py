@@ -211,7 +211,13 @@ _VERSION_5 = (
     f"CREATE TABLE schedule_files (plan {_TEXT}, name {_TEXT}, file {_TEXT}, size BIGINT NOT NULL, "
     f"changed BIGINT NOT NULL, digest {_TEXT}, PRIMARY KEY (plan, name, file))",
 )
-_MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+_VERSION_6 = (
+    f"CREATE TABLE schedule_deliveries (plan {_TEXT}, name {_TEXT}, id {_TEXT}, at {_TIME}, digest {_TEXT}, "
+    f"event {_TEXT}, body BYTEA NOT NULL, PRIMARY KEY (plan, name, id))",
+    f"CREATE TABLE schedule_refusals (plan {_TEXT}, name {_TEXT}, number BIGINT NOT NULL, at {_TIME}, reason {_TEXT}, "
+    "PRIMARY KEY (plan, name))",
+)
+_MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
 """The statements that lead from each version to the next."""
 SCHEMA_VERSION = len(_MIGRATIONS)
 _TABLES = ("executions", "events", "inbox", "charges", "notes", "requests")

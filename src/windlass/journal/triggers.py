@@ -13,6 +13,7 @@ from pathlib import Path
 from windlass.core.triggers import Firing, FiringStatus, TriggerState
 from windlass.faults import fault_point
 from windlass.journal.database import Database, SqlConnection, SqlStore, make_missing, snapshot
+from windlass.journal.deliveries import DELIVERY_TABLES, SqliteDeliveries, drop_bodies, drop_deliveries
 from windlass.journal.schema import open_database
 from windlass.ports.triggers import ScheduledPlan, TriggerFiring, WatchedFile
 
@@ -36,19 +37,27 @@ _TABLES = (
     "size INTEGER NOT NULL, changed INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (plan, name, file))",
     "CREATE TABLE IF NOT EXISTS schedule_ticks (name TEXT PRIMARY KEY, at REAL NOT NULL)",
 )
+_OF_PLAN = (
+    "schedule_triggers",
+    "schedule_firings",
+    "schedule_files",
+    "schedule_deliveries",
+    "schedule_refusals",
+)
 _FIRING = "key, at, execution, status, reason, decided_at, tries"
 _UNSETTLED = "status IN ('due', 'waiting', 'started')"
 _ENDED = "status IN ('completed', 'partial', 'failed', 'refused')"
 
 
 def make_tables(db: SqlConnection) -> None:
-    make_missing(db, _TABLES)
+    make_missing(db, _TABLES + DELIVERY_TABLES)
 
 
 class SqliteTriggers:
     def __init__(self, where: Path | SqlStore) -> None:
         """`where` is the journal's file, or another database in which one writes at a time."""
         self._db: SqlStore = Database(where, open_database, prepare=make_tables) if isinstance(where, Path) else where
+        self.deliveries = SqliteDeliveries(self._db)
 
     async def plans(self) -> list[ScheduledPlan]:
         sql = "SELECT path, workdir, added_at, trouble FROM schedule_plans ORDER BY path"
@@ -67,7 +76,7 @@ class SqliteTriggers:
 
     async def remove_plan(self, path: str) -> bool:
         def work(db: SqlConnection) -> bool:
-            for table in ("schedule_triggers", "schedule_firings", "schedule_files"):
+            for table in _OF_PLAN:
                 db.execute(f"DELETE FROM {table} WHERE plan = ?", (path,))
             return db.execute("DELETE FROM schedule_plans WHERE path = ?", (path,)).rowcount > 0
 
@@ -118,6 +127,8 @@ class SqliteTriggers:
             if firings:
                 old = f"DELETE FROM schedule_firings WHERE plan = ? AND name = ? AND at < ? AND NOT {_UNSETTLED}"
                 db.execute(old, (plan, trigger, state.until - KEPT))
+                drop_bodies(db, plan, trigger)
+                drop_deliveries(db, plan, trigger, state.until - KEPT)
             return True
 
         written = await self._db.writing(work)
@@ -147,7 +158,12 @@ class SqliteTriggers:
             "WHERE plan = ? AND name = ? AND key = ? AND status = 'due'"
         )
         values = (status.value, reason, claimed.plan, claimed.trigger, claimed.firing.key)
-        await self._db.writing(lambda db: db.execute(sql, values))
+
+        def work(db: SqlConnection) -> None:
+            db.execute(sql, values)
+            drop_bodies(db, claimed.plan, claimed.trigger)
+
+        await self._db.writing(work)
 
     async def executions(self, plan: str, trigger: str, since: float) -> set[str]:
         sql = "SELECT execution FROM schedule_firings WHERE plan = ? AND name = ? AND at >= ?"

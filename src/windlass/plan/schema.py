@@ -245,10 +245,10 @@ def _either(words: Iterable[str]) -> str:
 
 def plan_schema() -> dict[str, Any]:
     """JSON Schema of plan files, for editors that complete and check while one types."""
-    from windlass.plan.triggers import FolderWatch, Trigger  # a plan holds them as data
+    from windlass.plan.triggers import FolderWatch, Trigger, WebhookTrigger  # a plan holds them as data
 
     raw, trigger = Plan.model_json_schema(by_alias=True), Trigger.model_json_schema(by_alias=True)
-    own = (Step, Limits, StepLimits, Retry, Budget, Permits, Trigger, FolderWatch)
+    own = (Step, Limits, StepLimits, Retry, Budget, Permits, Trigger, FolderWatch, WebhookTrigger)
     models = {model.__name__: model for model in own}
     found = {**trigger.pop("$defs"), **raw.pop("$defs"), "Trigger": trigger}
     definitions = {name: _tidy(inner, models.get(name)) for name, inner in found.items()}

@@ -1,4 +1,4 @@
-"""Triggers of a plan: the times, or the files in a folder, by which it starts by itself (L1).
+"""Triggers of a plan: the times, files in a folder, or signed requests, by which it starts by itself (L1).
 
 A plan holds its triggers as the data that was written, and only those who start plans by them read them here: an
 execution has no use for them.
@@ -7,18 +7,19 @@ execution has no use for them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from windlass.plan.cron import cron_problem, zone_problem
 from windlass.plan.model import Budget, Duration, Plan, StepId
 from windlass.plan.report import Report
 from windlass.plan.schema import kind_of, nearest
-from windlass.values import CheckedValue, ValidationError, field
+from windlass.values import CheckedValue, FieldBounds, ValidationError, field
 
-__all__ = ["FolderWatch", "Trigger", "check_triggers", "triggers_of"]
+__all__ = ["FolderWatch", "Trigger", "WebhookTrigger", "check_triggers", "triggers_of"]
 
 
 _OF_TIMES = ("catch_up", "jitter")
+HeaderName = Annotated[str, FieldBounds(pattern=r"^[A-Za-z0-9-]+$", min_length=1, max_length=100)]
 
 
 class FolderWatch(CheckedValue):
@@ -38,6 +39,35 @@ class FolderWatch(CheckedValue):
         return {"path": value} if isinstance(value, str) else value
 
 
+class SecretVariable(CheckedValue):
+    """The environment variable that holds a secret: the plan names it, and nothing that is stored has it."""
+
+    from_: str = field(key="from", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)
+
+
+class WebhookTrigger(CheckedValue):
+    """Signed requests to the server that start a plan: each delivery once."""
+
+    secret: SecretVariable
+    """The secret by which a sender signs the body with HMAC-SHA256."""
+    header: HeaderName = "X-Hub-Signature-256"
+    """The header with the signature in hexadecimal digits, which `sha256=` may precede."""
+    delivery: HeaderName = "X-GitHub-Delivery"
+    """The header with the id of the delivery; without it, the body's digest is the id."""
+    event: HeaderName = "X-GitHub-Event"
+    """The header with the kind of event."""
+    events: tuple[str, ...] = ()
+    """Kinds of events that start it; empty is all."""
+    input: StepId = "body"
+    """The input of the plan that is given the body, which is JSON."""
+
+    @classmethod
+    def _before(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("secret"), str):
+            raise ValueError("`secret`: it must not stand in the plan; name its variable: `secret: {from: NAME}`")
+        return value
+
+
 class Trigger(CheckedValue):
     """One way in which a plan starts by itself."""
 
@@ -46,6 +76,8 @@ class Trigger(CheckedValue):
     """Minute, hour, day of month, month and day of week: `0 3 * * *` is at 3:00 each day."""
     watch: FolderWatch | None = None
     """A folder whose new and changed files start it, each one once."""
+    webhook: WebhookTrigger | None = None
+    """Signed requests to `windlass serve` that start it, each delivery once."""
     zone: str = "UTC"
     """The time zone of `cron` and of the day of a `budget`: `Europe/Berlin`."""
     catch_up: Literal[0] | Duration = 3600.0
@@ -62,14 +94,14 @@ class Trigger(CheckedValue):
     """Values for the plan's inputs."""
 
     def _after(self) -> Trigger:
-        if (self.cron is None) == (self.watch is None):
-            raise ValueError("a trigger has exactly one of `cron` and `watch`")
+        if sum(one is not None for one in (self.cron, self.watch, self.webhook)) != 1:
+            raise ValueError("a trigger has exactly one of `cron`, `watch` and `webhook`")
         if self.cron is not None and (problem := cron_problem(self.cron)):
             raise ValueError(f"`cron`: {problem}")
-        if self.watch is not None and (wrong := [name for name in _OF_TIMES if name in self.model_fields_set]):
-            raise ValueError(f"`{wrong[0]}`: it is for `cron`: a file that comes is never too late")
-        if self.watch is not None and "overlap" not in self.model_fields_set:
-            self.__dict__["overlap"] = "queue"  # no file is left out unless that is asked for
+        if self.cron is None and (wrong := [name for name in _OF_TIMES if name in self.model_fields_set]):
+            raise ValueError(f"`{wrong[0]}`: it is for `cron`: what comes by itself is never too late")
+        if self.cron is None and "overlap" not in self.model_fields_set:
+            self.__dict__["overlap"] = "queue"  # no file and no delivery is left out unless that is asked for
         if problem := zone_problem(self.zone):
             raise ValueError(f"`zone`: {problem}")
         if self.budget is not None and self.overlap == "allow":
@@ -81,7 +113,15 @@ class Trigger(CheckedValue):
     @property
     def schedule(self) -> str:
         """Its times or files in one line: another text makes it another schedule."""
-        return f"{self.cron} {self.zone}" if self.watch is None else f"{self.watch.path}/{self.watch.files}"
+        if self.watch is not None:
+            return f"{self.watch.path}/{self.watch.files}"
+        return "webhook" if self.webhook is not None else f"{self.cron} {self.zone}"
+
+    @property
+    def given(self) -> str:
+        """The input that is given the file or the body; empty for times."""
+        source = self.watch or self.webhook
+        return source.input if source is not None else ""
 
 
 def triggers_of(plan: Plan) -> list[Trigger]:
@@ -111,12 +151,11 @@ def _problems(
     problems: list[tuple[tuple[str | int, ...], str, str]] = []
     if trigger.id in ids:
         problems.append((("id",), "this id is already used by another trigger", ""))
-    watched = [trigger.watch.input] if trigger.watch is not None else []
-    for name in (*trigger.inputs, *watched):
+    for name in (*trigger.inputs, *([trigger.given] if trigger.given else [])):
         if name not in inputs:
             meant = nearest(name, inputs)
             hint = f"did you mean `{meant}`?" if meant else "name it in the plan's `inputs`"
-            place = ("inputs", name) if name in trigger.inputs else ("watch", "input")
+            place = ("inputs", name) if name in trigger.inputs else ("watch" if trigger.watch else "webhook", "input")
             problems.append((place, f"the plan has no input `{name}`", hint))
     return problems
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from windlass.core.triggers import Firing, FiringStatus, TriggerState
+from windlass.ports.deliveries import DeliveryStore
 
 __all__ = ["ScheduledPlan", "TriggerFiring", "TriggerStore", "WatchedFile"]
 
@@ -41,6 +42,11 @@ class WatchedFile(NamedTuple):
 
 class TriggerStore(Protocol):
     """Keeps them among all processes of a home."""
+
+    @property
+    def deliveries(self) -> DeliveryStore:
+        """Deliveries of webhooks."""
+        ...
 
     async def plans(self) -> list[ScheduledPlan]: ...
 

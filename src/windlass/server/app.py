@@ -18,6 +18,7 @@ from windlass.server import problems
 from windlass.server.bodies import SoundBodies
 from windlass.server.dashboard import dashboard_routes
 from windlass.server.guard import MAX_BODY, Guard, Peers
+from windlass.server.hooks import hook_routes
 from windlass.server.idempotency import IdempotencyMiddleware
 from windlass.server.login_pages import approval_pages, login_routes
 from windlass.server.logs import RequestLog
@@ -87,5 +88,6 @@ def create_routes(service: Service) -> FastAPI:
     app.include_router(stream_routes(service.feed))
     app.include_router(saved_routes(app, service.engine))
     app.router.routes += [*login_routes(service.access), *approval_pages(service.engine, service.access)]
+    app.router.routes += hook_routes(service.engine, service.triggers, service.delivered)
     app.router.routes += [Route("/mcp", endpoint=mcp), *dashboard_routes()]
     return app

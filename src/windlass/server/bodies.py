@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windlass.server.problems import problem
 
-__all__ = ["BODY", "DEEPEST", "SoundBodies", "trouble_with"]
+__all__ = ["BODY", "DEEPEST", "SoundBodies", "body_refusal", "trouble_with"]
 
 BODY = "windlass.body"
 """Key in the scope of the whole body, for middleware that needs it."""
@@ -38,7 +38,7 @@ class SoundBodies:
         body = await _read(receive)
         if body is None:
             return  # whoever asked has left
-        refused = _refusal(Headers(scope=scope).get("content-type", ""), body) if body else None
+        refused = body_refusal(Headers(scope=scope).get("content-type", ""), body) if body else None
         if refused is not None:
             await refused(scope, receive, send)
             return
@@ -66,7 +66,8 @@ async def _read(receive: Receive) -> bytes | None:
             return b"".join(pieces)
 
 
-def _refusal(content_type: str, body: bytes) -> Response | None:
+def body_refusal(content_type: str, body: bytes) -> Response | None:
+    """The answer to a body that is not sound JSON, or None."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         advice = ("send it with `Content-Type: application/json`",)

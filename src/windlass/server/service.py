@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from windlass.core import events as ev
@@ -62,6 +62,9 @@ class Service:
         self.access = access or Access(engine.home, engine.clock.now)
         self.feed = feed or Feed(engine, redactor=Redactor(more={"server token": self.access.token}))
         self.keys = IdempotencyKeys(HomeStores(engine.home, engine.settings.journal).requests())
+        self.triggers: TriggerStore = HomeStores(engine.home, engine.settings.journal).triggers()
+        self.delivered = asyncio.Event()
+        """Set when a webhook has received something: the triggers are looked at soon."""
         self.metrics = Metrics()
         self.started_at = engine.clock.now()
         self.stopping = asyncio.Event()
@@ -89,9 +92,8 @@ class Service:
             stack.push_async_callback(_ended, tending)
             looking = asyncio.create_task(self._look_for_damage(), name="windlass-look-for-damage")
             stack.push_async_callback(_ended, looking)
-            triggers = HomeStores(self.engine.home, self.engine.settings.journal).triggers()
-            stack.push_async_callback(triggers.close)
-            ticking = asyncio.create_task(self._tick(triggers), name="windlass-triggers")
+            stack.push_async_callback(self.triggers.close)
+            ticking = asyncio.create_task(self._tick(self.triggers), name="windlass-triggers")
             stack.push_async_callback(_ended, ticking)
             yield
             self.stopping.set()
@@ -164,7 +166,9 @@ class Service:
                     await tick_once(self.engine, store)
             except Exception:  # whatever it is: the next tick may succeed, and nothing else would make one
                 _log.exception("could not look at the triggers; will try again")
-            await asyncio.sleep(TICK_EVERY)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.delivered.wait(), TICK_EVERY)
+            self.delivered.clear()  # before the look: what comes during it makes another one
 
     async def _look_for_damage(self) -> None:
         """Read the newest executions once, so that lists and `/api/health` know the damaged ones among them."""

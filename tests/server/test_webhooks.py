@@ -1,0 +1,125 @@
+"""Webhooks: a signed request starts its plan once, and whatever else comes starts nothing (L1)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import json
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from server_process import Reply, Serve, Server, serve
+from waiting import wait_until
+
+from windlass.server.hooks import MAX_DELIVERY
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+__all__ = ["serve"]  # a fixture
+
+SECRET = "a secret that only the sender has"
+PLAN = """
+    name: deploy
+    inputs: {body: {}}
+    triggers:
+      - {id: push, webhook: {secret: {from: PUSH_SECRET}, events: [push]}}
+    steps:
+      - {id: a, run: ["tee", "-a", "ran.txt"], with: {stdin: "{{ inputs.body.ref }}\\n"}}
+"""
+
+
+class Hook:
+    """A server with a scheduled plan, and whoever sends it deliveries."""
+
+    def __init__(self, project: Project, windlass: Windlass, serve: Serve, **env: str) -> None:
+        self.project, self.windlass, self.plan = project, windlass, project.plan(PLAN)
+        windlass("schedule", "add", self.plan)
+        self.path = windlass("schedule", "list", "--json").json["triggers"][0]["webhook"]
+        self.server: Server = serve(PUSH_SECRET=SECRET, **env)
+
+    def send(self, body: Any, delivery: str = "", *, secret: str = SECRET, path: str = "", **headers: str) -> Reply:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        made = "sha256=" + hmac.new(secret.encode(), raw, hashlib.sha256).hexdigest()
+        sent = {"X-Hub-Signature-256": made, "X-GitHub-Event": "push", "Authorization": ""}
+        sent |= {"X-GitHub-Delivery": delivery} if delivery else {}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.server.api("POST", path or self.path, headers=sent, raw=raw)
+
+    def why(self) -> str:
+        return self.windlass("schedule", "why", self.plan).out
+
+    def wait_for(self, *lines: str) -> None:
+        """Wait until the plan has run for these, in this order, and all its executions have ended."""
+        wait_until(lambda: self.project.lines("ran.txt") == [*lines], "it has run")
+        states = [self.project.state(one) for one in self.project.ids()]
+        assert len(states) == len(lines)
+
+
+@pytest.fixture
+def hook(project: Project, windlass: Windlass, serve: Serve) -> Hook:
+    return Hook(project, windlass, serve)
+
+
+def test_l1_a_signed_delivery_starts_the_plan_once_with_its_body(hook: Hook) -> None:
+    answer = hook.send({"ref": "main"}, "d-1")
+    assert (answer.status, answer.json["status"]) == (202, "accepted")
+    hook.wait_for("main")
+    assert hook.project.ids() == [answer.json["execution"]]
+    for repeated in (hook.send({"ref": "main"}, "d-1"), hook.send({"ref": "main"}, "d-2"), hook.send({"ref": "main"})):
+        assert (repeated.status, repeated.json) == (200, {"status": "duplicate", "execution": answer.json["execution"]})
+    assert hook.send({"ref": "other body"}, "d-1").json["status"] == "duplicate"
+    assert hook.send({"ref": "next"}, "d-3").json["status"] == "accepted"
+    hook.wait_for("main", "next")
+    wait_until(lambda: "d-3 completed" in hook.why() or "d-3 started" in hook.why(), "why knows of it")
+    assert "d-1 completed" in hook.why()
+
+
+def test_l1_what_is_no_signed_delivery_is_refused_and_why_has_the_reason(hook: Hook) -> None:
+    wrong = hook.send({"ref": "main"}, secret="another secret of another sender")
+    unsigned = hook.send({"ref": "main"}, X_Hub_Signature_256="")
+    odd = hook.send({"ref": "main"}, X_Hub_Signature_256="sha256=\xe4\xf6")
+    assert [one.status for one in (wrong, unsigned, odd)] == [401] * 3
+    assert wrong.json == unsigned.json == odd.json
+    assert "PUSH_SECRET" not in wrong.body.decode()
+    assert "requests that were refused: " in hook.why()
+    assert "its signature is not that of the secret in PUSH_SECRET" in hook.why()
+
+    # and so is what is signed, or asked for elsewhere, but no delivery
+    assert hook.send({}, path="/hooks/000000000000000000000000").status == 404
+    assert hook.send({}, path="/hooks/../api/executions").status in (401, 404)
+    assert hook.send(b'"' + b"a" * MAX_DELIVERY + b'"').status == 413
+    assert hook.send(b"{").status == 400
+    assert hook.send(b"[" * 1000 + b"]" * 1000).status == 400
+    assert hook.send(b"payload=1", Content_Type="application/x-www-form-urlencoded").status == 415
+    assert hook.send({}, Origin="https://elsewhere.example").status == 403
+    assert hook.server.api("GET", hook.path, headers={"Authorization": ""}).status == 401
+    assert hook.project.ids() == []
+
+
+def test_l1_other_events_and_deliveries_during_a_pause_are_skipped_and_why_says_so(hook: Hook) -> None:
+    assert hook.send({"zen": "calm"}, "p-1", X_GitHub_Event="ping").status == 202
+    wait_until(lambda: "p-1 skipped: its event 'ping' is none of push (events)" in hook.why(), "it is decided on")
+    hook.windlass("schedule", "pause", hook.plan)
+    answer = hook.send({"ref": "main"}, "d-1")
+    assert (answer.status, answer.json["status"]) == (200, "paused")
+    wait_until(lambda: "d-1 skipped: paused: by " in hook.why(), "it is decided on")
+    hook.windlass("schedule", "resume", hook.plan)
+    assert hook.send({"ref": "later"}, "d-2").json["status"] == "accepted"
+    hook.wait_for("later")
+
+
+@pytest.mark.parametrize("point", ["delivered", "created"])
+def test_l1_d2_a_server_that_is_killed_over_a_delivery_leaves_it_to_the_next(
+    project: Project, windlass: Windlass, serve: Serve, point: str
+) -> None:
+    hook = Hook(project, windlass, serve, WINDLASS_FAULT=f"trigger.{point}")
+    with suppress(OSError, http.client.HTTPException):  # it may die before it answers: the delivery is on disk
+        hook.send({"ref": "main"}, "d-1")
+    assert hook.server.ended().code == -signal.SIGKILL
+    hook.server = serve(PUSH_SECRET=SECRET)
+    assert hook.send({"ref": "main"}, "d-1").json["status"] == "duplicate"
+    hook.wait_for("main")
