@@ -30,7 +30,7 @@ from benchmarks.opencode import warm_turns
 from benchmarks.ours import SCENARIOS, measure
 from benchmarks.peers.environment import prepare
 from benchmarks.peers.run import PEERS, run_peer
-from benchmarks.postgres import postgres_ratios
+from benchmarks.postgres import over_dbos, postgres_ratios
 from benchmarks.prompt import prompt_cost
 from benchmarks.sandbox import ENGINES, Figure, containment, figures
 from benchmarks.sandbox_engine import calls_through_the_engine
@@ -67,10 +67,22 @@ def core() -> Iterator[Row]:
         yield Row(text, f"{ratio:.2f}× bare ({rate:,.0f}/s)", wanted, ratio >= floor if floor else None)
 
 
-def postgres() -> Iterator[Row]:
+def postgres(*, peers: bool = True) -> Iterator[Row]:
     for text, ratio, rate in postgres_ratios(FOLDER / "postgres"):
         measured = f"{ratio:.2f}× bare PostgreSQL ({rate:,.0f}/s)"
         yield Row(f"PostgreSQL: {text}", measured, "≥ 0.5× bare", ratio >= 0.5)
+    if not peers:
+        return
+    for missing in prepare(FOLDER / "peers"):
+        print(f"could not be had: {missing}")
+    for one in over_dbos(FOLDER / "postgres", FOLDER / "peers"):
+        what = f"{one.scenario}: Windlass over DBOS, both on PostgreSQL"
+        if one.error:
+            yield Row(what, f"not measured: {one.error[-200:]}", "≥ 2×", None)
+            continue
+        over = one.ours / one.theirs
+        text = f"{over:.1f}× ({one.ours:,.0f}/s, DBOS {one.version} {one.theirs:,.0f}/s)"
+        yield Row(what, text, "≥ 2×", over >= 2)
 
 
 def temporal() -> Iterator[Row]:
@@ -386,7 +398,11 @@ def main() -> None:
     )
     parser.add_argument("--no-peers", action="store_true")
     chosen = parser.parse_args()
-    alone = {"sandbox": partial(sandbox, ENGINES[:1]), "hostile": partial(hostile, ENGINES[:1])}
+    alone: dict[str, Callable[[], Iterator[Row]]] = {
+        "sandbox": partial(sandbox, ENGINES[:1]),
+        "hostile": partial(hostile, ENGINES[:1]),
+        "postgres": partial(postgres, peers=False),
+    }
     parts = PARTS | alone if chosen.no_peers else PARTS
     for stale in FOLDER.glob("*"):
         if stale.name != "peers":

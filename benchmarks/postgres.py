@@ -1,4 +1,7 @@
-"""Steps on a PostgreSQL journal, over bare PostgreSQL with one commit per row: the same server, the same moments."""
+"""Steps on a PostgreSQL journal, over bare PostgreSQL with one commit per row and over DBOS on the same server.
+
+python -m benchmarks --only postgres [--no-peers]
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 
 from benchmarks.ours import SCENARIOS, Ratio, measure
+from benchmarks.peers.run import run_peer
 
-__all__ = ["postgres_ratios"]
+__all__ = ["OverDbos", "over_dbos", "postgres_ratios"]
 
 ROUNDS = 3
 
@@ -28,6 +33,41 @@ def postgres_ratios(folder: Path) -> Iterator[tuple[str, Ratio, float]]:
             bare = partial(_bare_rate, address)
             ratio, rate = measure(scenario, folder / name, bare=bare, rounds=ROUNDS, journal=address)
             yield text, ratio, rate
+
+
+class OverDbos(NamedTuple):
+    """The median of several pairs of measurements, on one server and in turn."""
+
+    scenario: str
+    ours: float
+    """Steps per second."""
+    theirs: float
+    version: str
+    error: str = ""
+    """The reason why it was not measured."""
+
+
+def over_dbos(folder: Path, environment: Path) -> Iterator[OverDbos]:
+    """Steps per second of ours and of DBOS, each with a database of its own on the same server."""
+    with _server() as address:
+        for name in ("sequential", "concurrent"):
+            yield _over_dbos(name, address, folder / f"dbos-{name}", environment)
+
+
+def _over_dbos(name: str, address: str, folder: Path, environment: Path) -> OverDbos:
+    pairs = []
+    for number in range(ROUNDS):
+        database = f"dbos_{name}_{number}"
+        with psycopg.connect(address, autocommit=True) as session:
+            session.execute(f"CREATE DATABASE {database}".encode())
+        theirs_at = address.replace("/postgres?", f"/{database}?")
+        theirs = run_peer("dbos", name, environment, folder / str(number), 300, ["--database", theirs_at])
+        if "error" in theirs:
+            return OverDbos(name, 0.0, 0.0, "", theirs["error"])
+        bare = partial(_bare_rate, address)
+        _ratio, ours = measure(SCENARIOS[name][0], folder / f"ours-{number}", bare=bare, rounds=1, journal=address)
+        pairs.append(OverDbos(name, ours, theirs["steps_per_s"], theirs["version"]))
+    return sorted(pairs, key=lambda pair: pair.ours / pair.theirs)[len(pairs) // 2]
 
 
 def _bare_rate(address: str, commits: int = 300) -> float:

@@ -76,11 +76,21 @@ def timed(execute: Callable[[int, int], int], scenario: Scenario) -> float:
     return seconds
 
 
-def main(peer: str, version: str, measure: Callable[[Scenario, Path], Measurement]) -> None:
-    """The command line of every peer's script: measure in a fresh folder of --dir, print one line."""
+def main(
+    peer: str,
+    version: str,
+    measure: Callable[[Scenario, Path], Measurement],
+    measure_on: Callable[[Scenario, str], Measurement] | None = None,
+) -> None:
+    """The command line of every peer's script: measure in a fresh folder of --dir, print one line.
+
+    A peer that can use PostgreSQL has `measure_on`, which gets the address of an empty database.
+    """
     parser = argparse.ArgumentParser(description=f"Measure {peer} {version}.")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), required=True)
     parser.add_argument("--dir", type=Path, required=True, help="a folder on the disk to measure")
+    if measure_on is not None:
+        parser.add_argument("--database", default="", help="the address of an empty PostgreSQL database")
     arguments = parser.parse_args()
     scenario = SCENARIOS[arguments.scenario]
 
@@ -88,7 +98,10 @@ def main(peer: str, version: str, measure: Callable[[Scenario, Path], Measuremen
     # A fresh folder each time: a peer that found yesterday's database would resume work instead of doing it.
     with tempfile.TemporaryDirectory(prefix=f"{peer}-", dir=arguments.dir.resolve()) as folder:
         with contextlib.redirect_stdout(sys.stderr):  # stdout carries our one line, whatever a peer prints
-            measurement = measure(scenario, Path(folder))
+            if measure_on is not None and arguments.database:
+                measurement = measure_on(scenario, arguments.database)
+            else:
+                measurement = measure(scenario, Path(folder))
     print(
         json.dumps(
             {

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ _HERE = Path(__file__).resolve().parent
 _KEYS = {"peer", "version", "scenario", "steps", "seconds", "steps_per_s", "durability"}
 
 
-def run_peer(name: str, scenario: str, environment: Path, workdir: Path, timeout: float) -> dict[str, Any]:
+def run_peer(
+    name: str, scenario: str, environment: Path, workdir: Path, timeout: float, options: Sequence[str] = ()
+) -> dict[str, Any]:
     """The measurement as the script printed it, or {"peer", "scenario", "error"}.
 
     `environment` is the folder that environment.py prepared, `workdir` a folder on the disk to measure. After
@@ -37,7 +40,7 @@ def run_peer(name: str, scenario: str, environment: Path, workdir: Path, timeout
     home.mkdir(parents=True, exist_ok=True)
     script = _HERE / f"bench_{name}.py"
     process = subprocess.Popen(
-        [python, script, "--scenario", scenario, "--dir", workdir.absolute()],
+        [python, script, "--scenario", scenario, "--dir", workdir.absolute(), *options],
         env=clean_environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

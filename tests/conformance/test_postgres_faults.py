@@ -117,6 +117,7 @@ async def test_d2_a_commit_whose_answer_was_lost_is_looked_up_and_never_done_twi
     stored: PostgresJournal, committed: bool, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begin(stored, "x")
+    use_the_thread(stored, monkeypatch)
     session = stored._writer.open().session
     monkeypatch.setattr(session, "execute", lost_answer(session, committed))
     await stored.append("x", 1, [note("once")], head=None if alone else head("x"))
@@ -131,6 +132,7 @@ async def test_d2_after_a_commit_whose_outcome_stayed_unknown_the_next_one_is_no
     stored: PostgresJournal, committed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begin(stored, "x")
+    use_the_thread(stored, monkeypatch)
     session = stored._writer.open().session
     monkeypatch.setattr(session, "execute", lost_answer(session, committed))
     with monkeypatch.context() as away:
@@ -144,12 +146,17 @@ async def test_d2_after_a_commit_whose_outcome_stayed_unknown_the_next_one_is_no
     assert await notes(stored, "x") == (["unknown"] if committed else [])
 
 
+def use_the_thread(journal: PostgresJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write as if others wrote at the same time (`test_postgres_quick.py` has the appends that are alone)."""
+    monkeypatch.setattr(journal._quick, "send", lambda request: False)
+
+
 def lost_answer(session: psycopg.Connection[Any], committed: bool) -> Callable[..., Any]:
     """The session's `execute`, with a connection that breaks when the commit was sent."""
     real = session.execute
 
     def execute(sql: Any, *parameters: Any, **how: Any) -> Any:
-        if sql != "COMMIT" and b"WITH announced" not in bytes(sql):
+        if sql != "COMMIT" and b"WITH present" not in bytes(sql):
             return real(sql, *parameters, **how)
         if committed:
             real(sql, *parameters, **how)
@@ -159,19 +166,23 @@ def lost_answer(session: psycopg.Connection[Any], committed: bool) -> Callable[.
     return execute
 
 
+@pytest.mark.parametrize("quick", [True, False], ids=["loop", "thread"])
 async def test_d2_events_alone_are_refused_where_they_do_not_follow(
-    stored: PostgresJournal, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: PostgresJournal, postgres: str, tmp_path: Path, quick: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = PostgresJournal(PostgresUrl(postgres), tmp_path)
     await begin(stored, "x")
     await stored.append("x", 1, [note(1), note(2)])
     await other.append("x", 3, [note(3)])
+    if not quick:
+        use_the_thread(stored, monkeypatch)
+        use_the_thread(other, monkeypatch)
     session, sent = other._writer.open().session, []
     monkeypatch.setattr(
         session, "execute", lambda *given, real=session.execute, **how: (sent.append(1), real(*given, **how))[1]
     )
     await other.append("x", 4, [note(4)])
-    assert len(sent) == 1, "one way to the server and back"
+    assert len(sent) == (0 if quick else 1), "one way to the server and back"
     for after in (2, 4, 6):  # others were faster, by some or by all events; or there is a gap before them
         with pytest.raises(Conflict):
             await stored.append("x", after, [note("stale"), note("stale")])

@@ -47,6 +47,8 @@ class PendingAppend(msgspec.Struct):
     done: asyncio.Future[None] | None = None
     summing: bool = False
     """It is time to bring the sums of the history up to date."""
+    doubtful: bool = False
+    """It was sent, and the session broke before an answer: it may be written."""
 
 
 def take_append(

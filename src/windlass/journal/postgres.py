@@ -1,8 +1,9 @@
 """The journal in PostgreSQL, for executions that several machines share.
 
-Appends that wait at the same moment share one commit, which a thread writes. Processes do not wait for each other: the
-unique index on (execution, seq) refuses whoever writes from a stale view, and whoever follows everybody's events reads
-up to the first position that a transaction in flight may still fill (`_last_readable`).
+Appends that wait at the same moment share one commit, which a thread writes; one that is alone needs no thread
+(`postgres_quick`). Processes do not wait for each other: the unique index on (execution, seq) refuses whoever writes
+from a stale view, and whoever follows everybody's events reads up to the first position that a transaction in flight
+may still fill (`_last_readable`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from windlass.journal.postgres_append import ANNOUNCE, write_events_alone
 from windlass.journal.postgres_database import PostgresDatabase
 from windlass.journal.postgres_news import LOOKS, PostgresNews, channel_of
 from windlass.journal.postgres_presence import LeasedPresence
+from windlass.journal.postgres_quick import QuickAppends
 from windlass.journal.postgres_schema import LOCKS, SEQUENCE
 from windlass.journal.queries import JournalQueries
 from windlass.journal.questions import forget_questions
@@ -95,6 +97,11 @@ class PostgresJournal(JournalQueries):
         self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._quick = QuickAppends(self._writer, self._known, self._quick_ended)
+        self._queued = 0
+        """Requests that the thread has and that are not answered."""
+        self._held: list[_Request] = []
+        """Requests that wait until the loop has done with the session."""
 
     # -- the port ------------------------------------------------------------------------------
 
@@ -119,7 +126,8 @@ class PostgresJournal(JournalQueries):
         bodies = list(map(encode, events))
         done = self._running_loop().create_future()
         request = PendingAppend(execution, after, bodies, head, consumed, questions, record, notes, done)
-        self._queue_up(request)
+        if self._queued or self._quick.busy or not self._quick.send(request):
+            self._queue_up(request)
         await done
         if request.summing:
             done = self._running_loop().create_future()
@@ -164,6 +172,9 @@ class PostgresJournal(JournalQueries):
         return 0
 
     async def close(self) -> None:
+        if self._quick.busy:  # whoever waited for it was cancelled
+            await self._write(lambda db: None, "")
+        self._quick.let_go()
         if self._thread is not None:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
@@ -210,10 +221,29 @@ class PostgresJournal(JournalQueries):
         await done
 
     def _queue_up(self, request: _Request) -> None:
+        if self._quick.busy:
+            self._held.append(request)
+            return
+        self._quick.let_go()
+        self._queued += 1
         if self._thread is None:
             self._thread = threading.Thread(target=self._commit_queued, name="windlass-journal", daemon=True)
             self._thread.start()
         self._queue.put(request)
+
+    def _quick_ended(self, request: PendingAppend, written: bool) -> None:
+        held, self._held = self._held, []
+        if written:
+            self._news.tell((request.execution,))
+            resolve([(request.done, None)])
+        else:
+            held.insert(0, request)
+        for one in held:
+            self._queue_up(one)
+
+    def _answered(self, outcomes: Outcomes) -> None:
+        self._queued -= len(outcomes)
+        resolve(outcomes)
 
     def _commit_queued(self) -> None:
         """The writer thread: everything that is waiting goes into one commit."""
@@ -228,9 +258,11 @@ class PostgresJournal(JournalQueries):
                 batch.append(more)
             outcomes = self._commit(batch)
             if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(resolve, outcomes)
+                self._loop.call_soon_threadsafe(self._answered, outcomes)
 
     def _commit(self, batch: list[_Request]) -> Outcomes:
+        if len(batch) > 1 and any(isinstance(request, PendingAppend) and request.doubtful for request in batch):
+            return [(request.done, self._transact([request])) for request in batch]
         error = self._transact(batch)
         if error is None or len(batch) == 1:
             return [(request.done, error) for request in batch]

@@ -18,7 +18,7 @@ from windlass.journal.postgres_database import PostgresConnection, PostgresDatab
 from windlass.journal.postgres_schema import LOCKS, SEQUENCE
 from windlass.journal.rows import EventRow, to_rows
 
-__all__ = ["ANNOUNCE", "write_events_alone"]
+__all__ = ["ANNOUNCE", "MOST", "rows_alone", "statement", "write_events_alone"]
 
 # Before a position is taken, the last one before it is published as a lock that the commit releases.
 ANNOUNCE = f"pg_advisory_xact_lock_shared({LOCKS}, (pg_sequence_last_value({SEQUENCE}) & 1073741823)::int)"
@@ -27,30 +27,30 @@ MOST = 16
 
 
 @lru_cache(MOST)
-def _statement(count: int) -> bytes:
+def statement(count: int) -> bytes:
     """Insert so many events. A row of the join needs the lock, so it is taken before the number that a row is given."""
     new = ", ".join(["(%b::bigint, %b::bytea, %b::bigint)"] * count)
     return (
-        f"WITH announced AS MATERIALIZED (SELECT {ANNOUNCE}), "
-        "present AS MATERIALIZED (SELECT key FROM executions WHERE key = %b::bigint FOR KEY SHARE) "
+        f"WITH present AS MATERIALIZED (SELECT key, {ANNOUNCE} FROM executions WHERE key = %b::bigint FOR KEY SHARE) "
         "INSERT INTO events (execution, seq, body, checksum) SELECT present.key, new.seq, new.body, new.checksum "
-        f"FROM announced CROSS JOIN present CROSS JOIN (VALUES {new}) AS new(seq, body, checksum) "
-        "WHERE (SELECT seq FROM events WHERE execution = present.key AND seq = %b::bigint) IS NOT NULL"
+        f"FROM present CROSS JOIN (VALUES {new}) AS new(seq, body, checksum) "
+        "WHERE EXISTS (SELECT FROM events WHERE execution = present.key AND seq = %b::bigint)"
     ).encode()
 
 
 def write_events_alone(database: PostgresDatabase, batch: Sequence[object], known: Known) -> bool:
     """Write the batch; False if it is more than events that are appended to one execution. Raises `Conflict`."""
-    rows = _rows(batch, known)
+    rows = rows_alone(batch, known)
     if not 0 < len(rows) <= MOST:
         return False
     (key, first, *_), count = rows[0], len(rows)
     values: list[Any] = [key]
     for _, seq, body, checksum in rows:
         values += (seq, body, checksum)
-    execution: str = batch[0].execution  # type: ignore[attr-defined]
+    request: PendingAppend = batch[0]  # type: ignore[assignment]
+    execution, sent = request.execution, request.doubtful
     try:
-        written = database.state(_statement(count), [*values, first - 1], lambda db: _are_there(db, rows))
+        written = database.state(statement(count), [*values, first - 1], lambda db: _are_there(db, rows), sent=sent)
     except errors.UniqueViolation as error:
         if (error.diag.constraint_name or "").endswith("_pkey"):
             raise
@@ -61,7 +61,7 @@ def write_events_alone(database: PostgresDatabase, batch: Sequence[object], know
     return True
 
 
-def _rows(batch: Sequence[object], known: Known) -> list[EventRow]:
+def rows_alone(batch: Sequence[object], known: Known) -> list[EventRow]:
     """The rows of the batch; none if there is something else in it."""
     rows: list[EventRow] = []
     execution = ""

@@ -30,7 +30,7 @@ from windlass.homes.journal_url import PostgresUrl
 from windlass.journal.database import FAULTS, SqlConnection
 from windlass.journal.postgres_schema import LOCKS, SCHEMA_VERSION, has_schema, migrate
 
-__all__ = ["PostgresConnection", "PostgresDatabase", "prepare_database"]
+__all__ = ["PostgresConnection", "PostgresDatabase", "is_lost", "prepare_database"]
 
 T = TypeVar("T")
 _log = logging.getLogger("windlass.journal")
@@ -105,6 +105,8 @@ class PostgresConnection:
 
     def __init__(self, session: psycopg.Connection[Any]) -> None:
         self.session = session
+        self.prepared: set[bytes] = set()
+        """Names of statements that the server keeps prepared, besides those of the driver."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> Any:
         named = isinstance(parameters, Mapping)
@@ -128,8 +130,10 @@ class PostgresDatabase:
         self._url = url
         self._alone = alone
         self._patience = patience
-        self._points = tuple(f"{faults}.{when}" for when in FAULTS) if faults and is_armed() else ()
-        self._connection: PostgresConnection | None = None
+        self.points = tuple(f"{faults}.{when}" for when in FAULTS) if faults and is_armed() else ()
+        """Fault points before a write, before its commit and after it."""
+        self.connection: PostgresConnection | None = None
+        """The session, once it is open."""
         self._in_use = threading.RLock()
         self._worker: ThreadPoolExecutor | None = None
         self.beginning = f"SELECT pg_advisory_xact_lock({LOCKS}, -{alone})" if alone else ""
@@ -163,23 +167,31 @@ class PostgresDatabase:
         """
         return self._retried(partial(self._transact, work), again=again)
 
-    def state(self, statement: bytes, values: Sequence[Any], is_done: Callable[[PostgresConnection], bool]) -> int:
+    def state(
+        self,
+        statement: bytes,
+        values: Sequence[Any],
+        is_done: Callable[[PostgresConnection], bool],
+        *,
+        sent: bool = False,
+    ) -> int:
         """Execute one statement as a transaction of its own; returns the number of rows when it is committed.
 
-        `is_done` tells if it was committed, after a session that broke before it answered.
+        `is_done` tells if it was committed, after a session that broke before it answered. `sent` says that there was
+        one already.
         """
-        doubtful = False
+        doubtful = sent
 
         def execute(db: PostgresConnection) -> int:
             nonlocal doubtful
             if doubtful and is_done(db):
                 return rows
-            if self._points:
-                fault_point(self._points[1])
+            if self.points:
+                fault_point(self.points[1])
             try:
                 return int(db.session.execute(statement, values, prepare=True).rowcount)
             except psycopg.Error as error:
-                if not _is_lost(db.session, error):
+                if not is_lost(db.session, error):
                     raise
                 doubtful = True
                 self._drop()
@@ -192,8 +204,8 @@ class PostgresDatabase:
 
     def _retried(self, do: Callable[[PostgresConnection], T], *, again: bool) -> T:
         self.committed = False
-        if self._points:
-            fault_point(self._points[0])
+        if self.points:
+            fault_point(self.points[0])
         with self._in_use:
             for left in reversed(range(TRIES)):
                 try:
@@ -206,8 +218,8 @@ class PostgresDatabase:
                     if self._unanswered:  # nobody will ask again for what became of this number
                         self._number, self._unanswered = self._number + 1, ()
                     raise
-        if self._points:
-            fault_point(self._points[2])
+        if self.points:
+            fault_point(self.points[2])
         return result
 
     def _transact(self, work: Callable[[SqlConnection], T], db: PostgresConnection) -> T:
@@ -223,12 +235,12 @@ class PostgresDatabase:
                 (result,) = self._unanswered
             else:
                 result = work(db)
-                if self._points:
-                    fault_point(self._points[1])
+                if self.points:
+                    fault_point(self.points[1])
                 sent = True
                 session.execute("COMMIT")
         except psycopg.Error as error:
-            if sent and _is_lost(session, error):
+            if sent and is_lost(session, error):
                 self._unanswered = (result,)
                 self._drop()
                 raise _Undone from error
@@ -280,7 +292,7 @@ class PostgresDatabase:
             worker.shutdown()
 
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.session.close()
@@ -291,14 +303,16 @@ class PostgresDatabase:
         pauses = _pauses()
         while True:
             try:
-                if self._connection is None:
-                    self._connection = PostgresConnection(connect(self._url))
-                return use(self._connection)
+                if self.connection is not None and self.connection.session.closed:  # the loop has seen it break
+                    self._drop()
+                if self.connection is None:
+                    self.connection = PostgresConnection(connect(self._url))
+                return use(self.connection)
             except _Undone:
                 continue
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                session = self._connection.session if self._connection is not None else None
-                if session is not None and not _is_lost(session, error):
+                session = self.connection.session if self.connection is not None else None
+                if session is not None and not is_lost(session, error):
                     raise self.meaning(error) from error
                 self._drop()
                 if not _is_away(error):
@@ -385,7 +399,7 @@ def _roll_back(db: PostgresConnection) -> None:
             session.execute("ROLLBACK")
 
 
-def _is_lost(session: psycopg.Connection[Any], error: psycopg.Error) -> bool:
+def is_lost(session: psycopg.Connection[Any], error: psycopg.Error) -> bool:
     """Tell whether the session is of no more use."""
     if session.closed or session.broken:
         return True

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -37,6 +38,7 @@ PAUSE = 2.0
 """Seconds before a lost session is opened again."""
 
 
+@lru_cache(1024)
 def channel_of(name: str) -> str:
     """The channel of an execution or a driver."""
     return "windlass_" + hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
@@ -76,7 +78,10 @@ class PostgresNews:
     def tell(self, executions: Iterable[str]) -> None:
         """Tell others that events of these were written."""
         with self._lock:
+            before = len(self._told)
             self._told.update(map(channel_of, executions))
+            if len(self._told) == before:
+                return  # the thread was woken for them, and has not looked yet
         self._wake()
 
     def close(self) -> None:
@@ -117,6 +122,7 @@ class PostgresNews:
                 time.sleep(PAUSE)
 
     def _serve(self, session: psycopg.Connection[Any]) -> None:
+        session.execute("SET synchronous_commit = off")  # news are not kept, so nobody has to wait for the disk
         session.add_notify_handler(lambda notice: self._received(notice.channel, notice.payload))
         heard: set[str] = set()
         while True:
