@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
@@ -169,3 +170,56 @@ async def test_j2_the_next_attempt_of_an_agent_prefers_the_machine_of_its_last_o
 
 async def started(world: SharedWorld, id: str) -> Any:
     return (await world.two.turn(id, hold=False)).active
+
+
+# -- folders of agents ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of the machines for the worktrees of agents."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def make_repository(folder: Path) -> None:
+    git = ["git", "-C", str(folder), "-c", "user.name=Ann", "-c", "user.email=ann@example.com"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+
+
+async def handed_over_in_worktree(world: SharedWorld, folder: Path, model: ScriptedModel) -> str:
+    """Let the first worker leave in the middle of an attempt; something in its worktree is not committed."""
+    make_repository(folder / "work")
+    id = await world.begin({**FIX, "workspace": "worktree"})
+    await handed_over(world, id, model, 1)
+    opened = (await world.events(id, ev.WorkspaceOpened))[-1]
+    (Path(opened.workdir) / "left").write_text("half done")
+    return id
+
+
+async def test_j2_an_agent_goes_on_in_a_worktree_that_its_machines_share(
+    tmp_path: Path, postgres: str, serve: Serve, data: Path
+) -> None:
+    model = serve(Reply.hang(), Reply.use("files__read", {"path": "left"}), Reply.say("mended"))
+    async with machines(tmp_path, postgres) as world:
+        id = await handed_over_in_worktree(world, tmp_path, model)
+        state = await world.to_the_end(id, world.two)
+        assert state.steps["fix"].output == "mended"
+        assert "half done" in str(model.requests[-1].messages)
+
+
+async def test_j2_an_agent_does_not_begin_anew_where_its_worktree_is_not(
+    tmp_path: Path, postgres: str, serve: Serve, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = serve(Reply.hang(), Reply.say("mended"))
+    async with machines(tmp_path, postgres) as world:
+        id = await handed_over_in_worktree(world, tmp_path, model)
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
+        failure = (await world.to_the_end(id, world.two)).steps["fix"].error
+        assert failure is not None
+        assert f"the worktree of step fix, {data}" in failure.message
+        assert "is not on worker two" in failure.message
+        assert f"windlass retry {id} fix" in failure.advice[0]
+        assert not (tmp_path / "elsewhere").exists()
+        assert len(model.requests) == 1

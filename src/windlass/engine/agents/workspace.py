@@ -34,6 +34,8 @@ class AgentFolder:
         call, kind = self._call, self._wanted["kind"]
         agent = self._contact.step.agent
         known = agent.workspace if agent is not None else None
+        if known is not None and known.ready and self._contact.step.worker:
+            self._require_here(known)
         if known is None or not known.ready:
             await self._contact.record(self._event(kind, place_of(call.execution, call.step), None))
         try:
@@ -45,6 +47,20 @@ class AgentFolder:
         if known is None or not known.ready:
             self._contact.tell(self._event(kind, found.path, found))
         return msgspec.structs.replace(call, workdir=found.workdir)
+
+    def _require_here(self, known: ev.WorkspaceOpened) -> None:
+        """Fail rather than begin an empty folder: the work of the attempts before is on another machine."""
+        call, worker = self._call, self._contact.step.worker
+        if Path(known.path) == place_of(call.execution, call.step) and Path(known.path).is_dir():
+            return
+        raise ToolError(
+            f"the {known.kind} of step {call.step}, {known.path}, is not on worker {worker}: another one worked in it",
+            category=Category.CONFIGURATION,
+            advice=(
+                f"when that worker is back: windlass retry {call.execution} {call.step}",
+                "give such steps a `tag` of one worker, or all workers a shared folder as XDG_DATA_HOME",
+            ),
+        )
 
     def _open(self) -> Worktree:
         call = self._call
