@@ -33,7 +33,7 @@ from windlass.temporal.workflow import HEARTBEAT_TIMEOUT
 
 __all__ = ["ClusterFigure", "cluster_figures"]
 
-KILLS, INTERRUPTS = 10, 10
+KILLS, INTERRUPTS = 20, 10
 SLOTS, WAITS, WAIT = 4, 48, 1.0
 CHAIN = 40
 

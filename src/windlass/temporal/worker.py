@@ -48,8 +48,9 @@ PUBLISHED = 1.0
 """Seconds between looks for events that traces and checkpoint files are made from."""
 SWEEP = 60.0
 """Seconds between checks that every execution of the cluster has its workflow."""
-STICKY = timedelta(seconds=2)
-"""Time that a workflow task waits for the worker that had the last one."""
+STICKY = timedelta(seconds=0.5)
+"""Time that a workflow task waits for the worker that had the last one. Another one only has to read it again, while
+a step of a dead worker waits for it in vain."""
 
 
 class ClusterWorker:
