@@ -12,7 +12,7 @@ TESTS := PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m pytest
 # Without bytecode on disk, every process of the tests compiles everything it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dashboard dev demo cluster-demo test test-fast check format bench check-instructions soak mutants trust lock clean
+.PHONY: install dashboard dev demo cluster-demo test test-fast check format bench check-instructions soak mutants trust release lock clean
 
 install: $(VENV)/.installed $(QUICKJS) dashboard
 
@@ -118,6 +118,10 @@ mutants: dev
 # Runs what is tried under fault and attack, and writes the counts into docs/durability.md and docs/security.md.
 trust: dev
 	PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python scripts/trust.py
+
+# Wheel, sdist, man page, SBOM and hashes in dist/, built twice and tried in empty environments. Nothing is uploaded.
+release: dev
+	$(BIN)/python scripts/release.py $(addprefix --python ,$(PYTHONS))
 
 # Names, versions and hashes only: no address of any registry ends up in the locks.
 lock: dev

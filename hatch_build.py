@@ -13,6 +13,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+MAN_PAGE = "docs/windlass.1"
+"""Made by `make release`, from the commands; a package that is built without it has none."""
+
 
 class PackagedFiles(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -20,3 +23,5 @@ class PackagedFiles(BuildHookInterface):  # type: ignore[type-arg]
             return
         for script in ("fetch_quickjs.py", "build_dashboard.py"):
             subprocess.run([sys.executable, str(Path(self.root, "scripts", script))], check=True)
+        if self.target_name == "wheel" and Path(self.root, MAN_PAGE).is_file():
+            build_data["shared_data"][MAN_PAGE] = "share/man/man1/windlass.1"

@@ -22,6 +22,8 @@ from windlass.errors import UsageError
 from windlass.sandbox import quickjs
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMITTED = 1714979290
+"""2024-05-06 07:08:10 UTC"""
 
 
 class Registry(ThreadingHTTPServer):
@@ -158,14 +160,17 @@ def test_g1_where_quickjs_is_missing_the_error_says_how_to_get_it(
 
 def test_g1_i4_the_wheel_and_the_sdist_carry_quickjs_and_the_dashboard(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    env = {**os.environ, "SOURCE_DATE_EPOCH": str(COMMITTED)}
+    subprocess.run(build, cwd=ROOT, env=env, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(2024, 5, 6, 7, 8, 10)}
         assert hashlib.sha256(archive.read("windlass/sandbox/quickjs.wasm")).hexdigest() == quickjs.SHA256
         assert b"Permission is hereby granted" in archive.read("windlass/sandbox/quickjs.LICENSE")
         assert {"windlass/dashboard/index.html", "windlass/dashboard/licenses.md"} <= set(archive.namelist())
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
+        assert {(entry.mtime, entry.uid, entry.gid, entry.mode & 0o133) for entry in archive} == {(COMMITTED, 0, 0, 0)}
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"src/windlass/sandbox/quickjs.wasm", "scripts/fetch_quickjs.py", "hatch_build.py"} <= names
     assert {"src/windlass/dashboard/index.html", "scripts/build_dashboard.py"} <= names
