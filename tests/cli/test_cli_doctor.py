@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from windlass.cli import doctor_fix
+from windlass.cli.doctor import Finding
 from windlass.homes import mark_home_as_ours
 
 if TYPE_CHECKING:
@@ -161,3 +165,47 @@ def test_d2_a_read_only_home_is_told_and_doctor_names_it(project: Project, windl
         assert "→" in ran.err, "and what to do about it"
     found = checks(windlass("doctor", "--json", code=1).json)
     assert found["home"]["ok"] is False
+
+
+def test_i1_doctor_fix_runs_the_command_for_what_is_wrong_and_checks_again(
+    project: Project, windlass: Windlass
+) -> None:
+    """A home that others can read is made private; a sandbox that is only missing is left alone."""
+    windlass("run", project.plan(PLAN))
+    project.home.chmod(0o755)
+    fixed = windlass("doctor", "--fix", "--yes")
+    assert f"running: chmod 700 {project.home}" in fixed.err
+    assert "pip install" not in fixed.err
+    assert project.home.stat().st_mode & 0o777 == 0o700
+    assert "other users" not in fixed.out
+    assert f"✓ home: {project.home}\n" in fixed.out
+
+
+def test_i1_doctor_fix_runs_nothing_unasked(project: Project, windlass: Windlass) -> None:
+    windlass("run", project.plan(PLAN))
+    project.home.chmod(0o755)
+    assert "to run them unasked: --fix --yes" in windlass("doctor", "--fix", code=2).err
+    assert project.home.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    ("mend", "command"),
+    [
+        ("pip install 'windlass[code]'", [sys.executable, "-m", "pip", "install", "windlass[code]"]),
+        ("pip install 'windlass[agents]' or npm i -g x", [sys.executable, "-m", "pip", "install", "windlass[agents]"]),
+        ("npm i -g @google/gemini-cli", ["npm", "i", "-g", "@google/gemini-cli"]),
+        ("other users can read it: chmod 700 /a b; rm -rf c", ["chmod", "700", "/a b; rm -rf c"]),
+    ],
+)
+def test_i1_doctor_fix_takes_commands_from_its_findings_as_words(
+    mend: str, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(doctor_fix.shutil, "which", lambda program: program)
+    monkeypatch.setattr(
+        doctor_fix.subprocess, "run", lambda words, **_: ran.append(words) or SimpleNamespace(returncode=0)
+    )
+    wrong = [Finding("a", False, "", mend), Finding("b", False, "", mend), Finding("c", False, "", "think again")]
+    assert doctor_fix.fix_findings(wrong, yes=True) == 1, "each once, and no advice for people"
+    assert ran == [command]
+    assert doctor_fix.fix_findings([Finding("a", False, "", mend, optional=True)], yes=True) == 0

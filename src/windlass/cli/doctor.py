@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 import tempfile
 from contextlib import closing
@@ -47,10 +48,37 @@ def register(app: Group) -> None:
 
 def doctor(
     deep: Annotated[bool, Option("--deep", help="Read everything in the home and check it for damage")] = False,
+    fix: Annotated[bool, Option("--fix", help="Ask, run the commands that fix what is found, and check again")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="With --fix: fix what is wrong without asking")] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
     """Check this machine and this home; exit code 1 if something is wrong."""
+    findings = _findings(deep, home)
+    if fix:
+        from windlass.cli.doctor_fix import fix_findings
+
+        if fix_findings(findings, yes):
+            raise CommandEnd(_check_again(deep, as_json, home))
+    fine = all(finding.ok or finding.optional for finding in findings)
+    if as_json:
+        print_json({"ok": fine, "checks": [asdict(f) for f in findings]})
+    else:
+        for finding in findings:
+            out(f"{finding.mark} {finding.name}: {finding.detail}")
+            if finding.mend:
+                out(f"    → {finding.mend}")
+    raise CommandEnd(0 if fine else 1)
+
+
+def _check_again(deep: bool, as_json: bool, home: str | None) -> int:
+    """Check in a new process, which sees packages that were installed since this one began."""
+    flags = [*(["--deep"] if deep else []), *(["--json"] if as_json else []), *(["--home", home] if home else [])]
+    main = "from windlass.cli.entry import main; main()"
+    return subprocess.run([sys.executable, "-c", main, "doctor", *flags], check=False).returncode
+
+
+def _findings(deep: bool, home: str | None) -> list[Finding]:
     from windlass.homes import locate
 
     judgement = locate(home)
@@ -62,16 +90,7 @@ def doctor(
         findings += [*_traces(folder), *asyncio.run(_notifications(folder))]
     findings += [_containment(), *_layers(), _shell(), asyncio.run(_sandbox())]
     findings += asyncio.run(_runtimes(folder if not judgement.reason else None))
-    findings += deeply
-    fine = all(finding.ok or finding.optional for finding in findings)
-    if as_json:
-        print_json({"ok": fine, "checks": [asdict(f) for f in findings]})
-    else:
-        for finding in findings:
-            out(f"{finding.mark} {finding.name}: {finding.detail}")
-            if finding.mend:
-                out(f"    → {finding.mend}")
-    raise CommandEnd(0 if fine else 1)
+    return findings + deeply
 
 
 def _python() -> Finding:
