@@ -256,7 +256,7 @@ def plan_schema() -> dict[str, Any]:
     starts = trigger["properties"]
     starts["watch"] = _or_short(starts["watch"], {"type": "string"})
     step = definitions["Step"]
-    step["oneOf"] = [{"required": ["run"]}, {"required": ["tool"]}, {"required": ["prompt"]}, {"required": ["code"]}]
+    step["oneOf"] = [{"required": [key]} for key in ("run", "tool", "prompt", "code", "merge")]
     for owner in (step["properties"], raw["properties"], starts):
         owner["budget"] = _or_short(owner["budget"], {"type": "number", "minimum": 0})
     for name in ("skills", "files"):
