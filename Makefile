@@ -12,7 +12,7 @@ TESTS := PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m pytest
 # Without bytecode on disk, every process of the tests compiles everything it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dashboard dev demo cluster-demo test test-fast check format bench check-instructions soak mutants trust release lock clean
+.PHONY: install dashboard dev demo cluster-demo test test-fast check format bench check-instructions soak mutants trust site session release lock clean
 
 install: $(VENV)/.installed $(QUICKJS) dashboard
 
@@ -119,6 +119,20 @@ mutants: dev
 trust: dev
 	PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python scripts/trust.py
 
+# What making the documentation needs, in a place of its own: neither running nor testing needs it.
+$(VENV)/.site: requirements/site.txt | $(VENV)/.installed
+	test -x $(VENV)/site/bin/pip || $(PYTHON) -m venv $(VENV)/site
+	$(VENV)/site/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements/site.txt
+	touch $@
+
+# The documentation as a site in site/, with references made from the program. Fails on a link that leads nowhere.
+site: dev $(VENV)/.site
+	$(BIN)/python scripts/build_site.py
+
+# The terminal session of the README, from a real run: docs/images/session.svg
+session: install $(VENV)/.site
+	$(VENV)/site/bin/python scripts/record_session.py
+
 # Wheel, sdist, man page, SBOM and hashes in dist/, built twice and tried in empty environments. Nothing is uploaded.
 release: dev
 	$(BIN)/python scripts/release.py $(addprefix --python ,$(PYTHONS))
@@ -128,6 +142,7 @@ lock: dev
 	$(PIP) install uv
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --no-annotate --no-header -o requirements/run.txt
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --group dev --universal --generate-hashes --no-annotate --no-header -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --group docs --python-version 3.11 --universal --generate-hashes --no-annotate --no-header -o requirements/site.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bench dist dashboard/node_modules src/windlass/dashboard
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bench .site site dist dashboard/node_modules src/windlass/dashboard

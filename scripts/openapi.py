@@ -13,7 +13,7 @@ from windlass.server.app import create_routes
 from windlass.server.service import Service
 
 
-async def _document() -> dict[str, object]:
+async def document() -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         engine = windlass.open(Path(folder, "home"))
         try:
@@ -23,4 +23,4 @@ async def _document() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    json.dump(asyncio.run(_document()), sys.stdout, indent=1)
+    json.dump(asyncio.run(document()), sys.stdout, indent=1)
