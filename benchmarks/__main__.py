@@ -1,6 +1,6 @@
 """`make bench`: one table, every figure beside what it must reach. Exit code 1 if one is missed.
 
-python -m benchmarks [--no-peers] [--only NAME …]
+python -m benchmarks [--no-peers] [--only NAME …] [--record]
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from benchmarks.peers.environment import prepare
 from benchmarks.peers.run import PEERS, run_peer
 from benchmarks.postgres import over_dbos, postgres_ratios
 from benchmarks.prompt import prompt_cost
+from benchmarks.ratios import fallen, ratio_of, record, recorded
 from benchmarks.sandbox import ENGINES, Figure, containment, figures
 from benchmarks.sandbox_engine import calls_through_the_engine
 from benchmarks.server import stream_figures
@@ -397,6 +398,7 @@ def main() -> None:
         "--only", nargs="+", choices=PARTS, default=[part for part in PARTS if part not in BY_NAME_ALONE]
     )
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--record", action="store_true", help="write the ratios that later runs are compared with")
     chosen = parser.parse_args()
     alone: dict[str, Callable[[], Iterator[Row]]] = {
         "sandbox": partial(sandbox, ENGINES[:1]),
@@ -409,15 +411,19 @@ def main() -> None:
             shutil.rmtree(stale)
     print(f"bare SQLite: {bare_rate(FOLDER / 'bare', 2000):,.0f} commits/s\n")
     print(f"{'':<50} {'measured':<62} {'wanted':<12}")
-    missed = 0
+    shown: list[Row] = []
     for part in chosen.only:
         if part == "peers" and chosen.no_peers:
             continue
         for row in parts[part]():
             mark = {True: "✓", False: "✗", None: " "}[row.met]
             print(f"{row.what:<50} {row.measured:<62} {row.wanted:<12} {mark}", flush=True)
-            missed += row.met is False
-    sys.exit(1 if missed else 0)
+            shown.append(row)
+    for warning in fallen(((row.what, row.measured, row.wanted) for row in shown), recorded()):
+        print(warning)
+    if chosen.record:
+        record({row.what: ratio for row in shown if (ratio := ratio_of(row.measured)) is not None})
+    sys.exit(any(row.met is False for row in shown))
 
 
 if __name__ == "__main__":

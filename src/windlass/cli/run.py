@@ -207,7 +207,7 @@ def run(
             from windlass.cli.draft import draft_plan, run_draft
 
             if detach:
-                raise UsageError("a drafted plan needs your word before it runs: use `windlass plan draft`")
+                raise UsageError("a drafted plan needs your approval before it runs: use `windlass plan draft`")
             drafted = await draft_plan(engine, bound.start(engine, loaded), progress=progress, yes=yes)
             if isinstance(drafted, int):
                 return drafted

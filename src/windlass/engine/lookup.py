@@ -53,7 +53,7 @@ async def find_head(journal: Journal, name: str) -> Head:
 
 async def _latest(journal: Journal, word: str) -> Head:
     if word not in LATEST:
-        raise NotFound(f"{word!r} stands for no execution: use {' or '.join(LATEST)}")
+        raise NotFound(f"{word!r} is not a name of an execution: use {' or '.join(LATEST)}")
     if found := await journal.heads(statuses=LATEST[word].statuses, limit=1):
         return found[0]
     raise NotFound("no execution has failed here") if await journal.heads(limit=1) else _nothing_here()

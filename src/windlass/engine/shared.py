@@ -109,7 +109,7 @@ class SharedExecutions:
                 if state.status is _RUNNING
             ]
             return TurnResult(self._over(state), active, wake)
-        raise Conflict(f"others were always faster to append to execution {execution}")
+        raise Conflict(f"other processes kept writing to execution {execution}; this one wrote nothing")
 
     async def attempt(
         self, execution: str, step: str, attempt: int, leaving: Callable[[], Awaitable[object]] | None = None
@@ -148,7 +148,7 @@ class SharedExecutions:
                 await driver.perform(leaving)
                 self._keep(state, self._attempt_states)
             return
-        raise Conflict(f"others were always faster to append to execution {execution}")
+        raise Conflict(f"other processes kept writing to execution {execution}; this one wrote nothing")
 
     def _preferred(self, step: StepState) -> str:
         """The worker of the agent's last attempt, for a moment: whoever is free then goes on with it."""
