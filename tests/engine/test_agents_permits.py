@@ -197,3 +197,42 @@ async def test_c6_a_role_can_only_take_away(project: Project) -> None:
     state = await world.run(plan(agent(agent="careful", runtime="claude-code")))
     assert state.status == "completed"
     assert [answer.allow for answer in runner.answers] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("tool", "input"),
+    [
+        ("Write", {"file_path": "/repo/.git/hooks/pre-commit"}),
+        ("Edit", {"file_path": "sub/.GIT/config"}),
+        ("NotebookEdit", {"notebook_path": ".claude/x.ipynb"}),
+        ("files.write", {"path": ".git/hooks/pre-commit"}),
+        ("files.move", {"from": "a", "to": ".git/hooks/pre-commit"}),
+        ("files.apply", {"changes": [{"do": "write", "path": "a"}, {"do": "move", "from": "a", "to": ".git/hooks/x"}]}),
+        ("files.patch", {"patch": "--- /dev/null\n+++ b/.git/hooks/pre-commit\n@@ -0,0 +1 @@\n+x\n"}),
+        ("apply_patch", {"patchText": "*** Begin Patch\n*** Add File: .git/hooks/pre-commit\n+x\n*** End Patch"}),
+        ("write", {"filePath": ".mcp.json"}),
+        ("files.edit", {"path": "x\\.windlass\\config.toml"}),
+    ],
+)
+def test_c6_a_rule_for_all_files_leaves_out_those_that_programs_obey(tool: str, input: dict[str, Any]) -> None:
+    assert verdict(Permissions(allow=(tool, "*", f"{tool}(*)")), tool, input) is None
+    assert verdict(Permissions("deny", allow=(tool,)), tool, input) is False
+    assert verdict(Permissions("allow"), tool, input) is True
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "input"),
+    [
+        ("Write(.git/info/*)", "Write", {"file_path": ".git/info/exclude"}),
+        ("files.*(.git/*)", "files.write", {"path": ".git/config"}),
+        ("files.write", "files.write", {"path": ".gitignore"}),
+        ("files.write", "files.write", {"path": ".github/workflows/ci.yml"}),
+        ("files.patch", "files.patch", {"patch": "--- a/notes\n+++ b/notes\n@@ -1 +1 @@\n-see .git/hooks\n+see it\n"}),
+        ("files.read", "files.read", {"path": ".git/config"}),
+        ("Read", "Read", {"file_path": ".git/config"}),
+    ],
+)
+def test_c6_a_rule_that_names_such_a_file_allows_it_and_others_are_as_ever(
+    rule: str, tool: str, input: dict[str, Any]
+) -> None:
+    assert verdict(Permissions(allow=(rule,)), tool, input) is True

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from claude_fixtures import MODEL, claude_world
@@ -169,6 +169,21 @@ async def test_a2_a_tool_is_denied_by_its_older_name_too(tmp_path: Path) -> None
     alone, helped = world.model.requests
     assert "Agent" in helped.tools
     assert "Agent" not in alone.tools
+
+
+@pytest.mark.parametrize("mode", ["ask", "deny"])
+async def test_c6_a_rule_for_all_files_leaves_out_those_that_git_obeys(
+    tmp_path: Path, mode: Literal["ask", "deny"]
+) -> None:
+    work = tmp_path / "work"
+    files = [work / "a.txt", work / ".git" / "hooks" / "pre-commit", work / ".git" / "info" / "exclude"]
+    async with claude_world(tmp_path, [*map(write, files), Reply.say("done")]) as world:
+        host = FakeHost(lambda asked: Answer("exclude" in asked.input["file_path"]))
+        rules = Permissions(mode=mode, allow=("Write", "Write(*/.git/info/*)"))
+        result = await world.runner.run(world.request(permissions=rules), host)
+    assert result.success
+    assert [asked.input["file_path"] for asked in host.asks] == [str(file) for file in files[1:]]
+    assert [file.exists() for file in files] == [True, False, True]
 
 
 async def test_a2_a_question_that_cannot_be_put_is_no_yes(tmp_path: Path) -> None:

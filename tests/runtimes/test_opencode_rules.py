@@ -89,3 +89,11 @@ def test_a3_what_a_settings_file_cannot_say_is_said_more_strictly() -> None:
     listed = [PermissionRule("webfetch", "*", "allow"), PermissionRule("webfetch", "https://bad*", "deny")]
     assert as_config(listed) == {"webfetch": "deny"}
     assert as_config([PermissionRule("webfetch", "https://good*", "allow")]) == {"webfetch": "ask"}
+
+
+def test_c6_a_rule_for_all_files_leaves_out_those_that_git_and_runtimes_obey() -> None:
+    listed = rules(Permissions("ask", allow=("edit", "edit(.git/info/*)")))
+    guarded = [".git/hooks/pre-commit", "sub/.git/config", ".git", ".claude/settings.json", "opencode.json"]
+    assert [decide(listed, "edit", [path]) for path in guarded] == ["ask"] * len(guarded)
+    assert [decide(listed, "edit", [path]) for path in ("a.py", ".gitignore", ".git/info/exclude")] == ["allow"] * 3
+    assert decide(rules(Permissions("allow", allow=("edit",))), "edit", [".git/config"]) == "allow"

@@ -89,17 +89,20 @@ async def test_a3_a_question_waits_for_a_person_while_the_server_serves_others(b
 
 
 async def test_a3_what_is_listed_as_allowed_is_not_asked_and_what_is_denied_never_runs(bench: Bench) -> None:
-    request = bench.request(
-        "go", permissions=Permissions("ask", allow=("Bash(echo:*)",), deny=("Bash(echo secret:*)",))
-    )
-    host = FakeHost(lambda asked: Answer(True))
-    script = (bash("echo a > a.txt"), bash("echo secret > b.txt"), bash("touch c.txt"), Reply.say("done"))
+    lists = Permissions("ask", allow=("Bash(echo:*)", "edit"), deny=("Bash(echo secret:*)",))
+    request = bench.request("go", permissions=lists)
+    host = FakeHost(lambda asked: Answer(asked.tool == "bash"))
+    files = (str(request.workdir / name) for name in ("d.txt", ".git/hooks/pre-commit"))
+    writes = [Reply.use("write", {"filePath": file, "content": "x"}) for file in files]
+    script = (bash("echo a > a.txt"), bash("echo secret > b.txt"), bash("touch c.txt"), *writes, Reply.say("done"))
     async with bench.model(*script) as model:
         result = await bench.runner.run(request, host)
         model.check()
     assert result.success, result
-    assert [asked.input["command"] for asked in host.asks] == ["touch c.txt"]
-    assert sorted(path.name for path in request.workdir.iterdir()) == ["a.txt", "c.txt"]
+    assert [asked.tool for asked in host.asks] == ["bash", "write"]
+    assert host.asks[0].input["command"] == "touch c.txt"
+    assert host.asks[1].input["filePath"].endswith(".git/hooks/pre-commit")
+    assert sorted(path.name for path in request.workdir.iterdir()) == ["a.txt", "c.txt", "d.txt"]
 
 
 async def test_a3_looking_is_not_asked_but_secrets_and_other_folders_are(bench: Bench, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ stronger than allow, and both are stronger than the mode.
 
 A pattern for a command allows that command alone: one that goes on with another, or writes to a file, is asked about.
 It denies the command anywhere in a line. That catches slips, not cunning (`sh -c`, a variable): to rule something out
-for good, use `mode = "deny"` or a role without the tool.
+for good, use `mode = "deny"` or a role without the tool. A rule for all files leaves out the guarded ones.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from windlass.errors import UsageError
+from windlass.guarded import changes_guarded_file, names_guarded_file
 from windlass.ports import Permissions
 from windlass.settings import PermissionSettings
 
@@ -67,7 +68,10 @@ def listed(permissions: Permissions, tool: str, input: Any) -> bool | None:
     use = _use(input)
     if any(_speaks_of(pattern, tool, use.parts) for pattern in permissions.deny):
         return False
-    if any(_speaks_of(pattern, tool, (use.whole,), exactly=use.more) for pattern in permissions.allow):
+    allow = permissions.allow
+    if changes_guarded_file(tool, input):
+        allow = tuple(pattern for pattern in allow if names_guarded_file(pattern.partition("(")[2]))
+    if any(_speaks_of(pattern, tool, (use.whole,), exactly=use.more) for pattern in allow):
         return True
     return None
 

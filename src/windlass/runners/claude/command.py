@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from windlass.guarded import GUARDED
 from windlass.ports import AgentRequest, Permissions, account_name
 from windlass.runners.tool_server import SERVER
 
@@ -36,6 +37,10 @@ LONGEST_USE = 2**31 - 1
 _SERVED = json.dumps(
     {"mcpServers": {SERVER: {"type": "sdk", "name": SERVER, "alwaysLoad": True, "timeout": LONGEST_USE}}}
 )
+_ASKED = json.dumps(
+    {"permissions": {"ask": [f"Edit({place})" for name in GUARDED for place in (f"**/{name}", f"**/{name}/**")]}}
+)
+"""Settings with which it asks us about changes of these files. Its `Edit` means all tools that change files."""
 
 
 class ClaudeCommand(NamedTuple):
@@ -72,6 +77,8 @@ def command_for(request: AgentRequest, *, session: str, served: bool = False) ->
         arguments.append(f"--mcp-config={_SERVED}")
     if allow:
         arguments.append(f"--allowedTools={','.join(allow)}")
+        if request.permissions.mode != "allow":
+            arguments.append(f"--settings={_ASKED}")
     if request.permissions.tools is not None:
         arguments += _only(request.permissions.tools)
     if request.brief.system:

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from windlass.core.events import AgentTold
 from windlass.errors import Category, Failure, classify
+from windlass.guarded import changes_guarded_file
 from windlass.ids import new_id
 from windlass.ports import (
     AgentRequest,
@@ -279,7 +280,7 @@ class ClaudeTurn:
             allowed, note = False, "this role does not have it"
         elif permissions.mode == "allow" and (uses := only_within(permissions).get(tool)):
             allowed, note = False, f"this role has only {uses}"
-        elif permissions.mode == "ask" or (allowed and self._command.unheeded):
+        elif permissions.mode == "ask" or (allowed and self._command.unheeded) or changes_guarded_file(tool, input):
             self._listener.last = f"while it was waiting for permission to use {tool} {summarise(input)}".rstrip()
             try:
                 allowed, note = await self._host.ask(tool, input)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from windlass.guarded import GUARDED, names_guarded_file
 from windlass.ports import Host, Permissions
 from windlass.runners.opencode.server import OpenCodeServer
 from windlass.runners.tool_server import SERVER
@@ -65,9 +66,15 @@ def rules(
         found.append(PermissionRule("read", "*.env.example", "allow"))
     if named is not None:
         found.append(PermissionRule("external_directory", "*", wanted.mode))
-    for name, pattern in _parsed(wanted.allow):
-        if named is None or name in named:
-            found.append(PermissionRule(name, pattern, "allow"))
+    allowed = [PermissionRule(*one, "allow") for one in _parsed(wanted.allow) if named is None or one[0] in named]
+    found += allowed
+    if wanted.mode != "allow" and allowed:
+        found += [
+            PermissionRule("edit", place, wanted.mode)
+            for name in GUARDED
+            for place in (name, f"*/{name}", f"{name}/*", f"*/{name}/*")
+        ]
+        found += [rule for rule in allowed if names_guarded_file(rule.pattern)]
     found += _denied_by_user(own, wanted.mode)
     found += [PermissionRule(name, pattern, "deny") for name, pattern in _parsed(wanted.deny)]
     found += [PermissionRule(name, "*", "deny") for name in NOBODY_ANSWERS]
