@@ -50,6 +50,16 @@ async def test_h2_the_first_command_of_a_line_that_fails_ends_it(project: Projec
     assert (step["status"], step["output"]["stdout"]) == ("failed", "")
 
 
+async def test_a8_h2_what_a_command_leaves_running_is_killed_and_named(project: Project) -> None:
+    async with windlass.open() as engine:
+        plan = Plan(steps=[Step(id="a", run="sleep 1000 & echo hi"), Step(id="b", run="sleep 0 & wait")])
+        execution = await engine.start(plan, anyway=True)
+        assert (await execution.result())["status"] == "completed"
+        events = [one async for one in execution.events() if isinstance(one, ev.OutputWritten) and one.stream == "note"]
+    text = "killed at its end, because nothing outlives its step: sleep\n"
+    assert [(one.step, one.text) for one in events] == [("a", text)]
+
+
 async def test_h2_another_shell_a_folder_variables_and_stdin_can_be_given(project: Project) -> None:
     (project.path / "sub").mkdir()
     step = await run(

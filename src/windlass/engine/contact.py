@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -16,6 +16,9 @@ from windlass.core.state import State, StepState
 from windlass.engine.gates import Gates
 from windlass.engine.gates.outflow import MOST_SHOWN, OutputCap
 from windlass.ports import Answer, Call, PersonAnswer, Tool, Toolbox, Whereabouts
+
+if TYPE_CHECKING:
+    from windlass.ports.service import ServiceHost
 
 __all__ = ["AttemptContext", "AttemptOutput", "Listener", "ReopenedContext", "off_the_clock"]
 
@@ -83,6 +86,7 @@ class AttemptContext(msgspec.Struct, eq=False):
     limit: asyncio.Timeout | None = None
     """The timeout of the attempt."""
     files: Whereabouts | None = None
+    services: ServiceHost | None = None
     _one_at_a_time: asyncio.Lock | None = None
 
     @property

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from windlass.plan.model import Effect
 from windlass.ports import Answer, CurrentAttempt, Journal, Message, Meter, Toolbox, current_attempt
 
 if TYPE_CHECKING:
+    from windlass.engine.services import KeptServices
     from windlass.ports.notify import Notifier
 
 __all__ = ["AttemptEnd", "Driver", "World"]
@@ -54,7 +55,7 @@ ABANDON_AFTER = 5.0
 
 
 class World(msgspec.Struct, frozen=True):
-    """Services that all drivers of an engine share."""
+    """KeptServices that all drivers of an engine share."""
 
     journal: Journal
     clock: Clock
@@ -136,6 +137,8 @@ class Driver:
         self._woken = False
         """Something happened during a commit: the next wait returns at once."""
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._services: KeptServices | None = None
+        """The services of the plan, if it has some."""
 
     @property
     def tools(self) -> Toolbox:
@@ -147,6 +150,10 @@ class Driver:
         for event in opening:
             self._record(event)
         self._place = self._attempt_runner.place(self.state.id, self.state.workdir, self.state.plan.limits.memory)
+        if self.state.prepared.services:
+            from windlass.engine.services import KeptServices  # few plans have some
+
+            self._services = KeptServices(self.state, self._perform, self._note, self._attempt_runner.grace)
         now = self._world.clock.now()
         try:
             while True:
@@ -238,6 +245,10 @@ class Driver:
         recorded = True
         while recorded:
             recorded = False
+            if self._services is not None:
+                for step in self._services.release():
+                    text = "the service is ended: the steps that need it have ended\n"
+                    self._record(ev.OutputWritten(now, step.id, step.attempts, "note", text))
             for command in decide(self.state, now, self._world.policy):
                 if isinstance(command, Launch):
                     started = self._started(command.step, command.arguments, now)
@@ -316,14 +327,8 @@ class Driver:
             meter = Meter()
             token = current_attempt.set(CurrentAttempt(self.state.id, started.step, started.attempt))  # for log lines
             try:
-                outcome = await self._attempt_runner.perform(
-                    started,
-                    step,
-                    self._place,
-                    AttemptOutput(self, started),
-                    AttemptContext(self, step, self._attempt_runner.tools, self._attempt_runner.gates),
-                    meter,
-                )
+                performing = self._perform(started, step, meter)
+                outcome = await (performing if self._services is None else self._services.around(step, performing))
             except Exception as error:  # an attempt that breaks in a way nobody foresaw has failed
                 outcome = Outcome.failed(classify(error))
             finally:
@@ -338,6 +343,17 @@ class Driver:
                 return
             current_attempt.reset(token)
             following = await self._turn_at_end(row, began)
+
+    def _perform(self, started: ev.AttemptStarted, step: StepState, meter: Meter) -> Coroutine[Any, Any, Outcome]:
+        contact = AttemptContext(self, step, self._attempt_runner.tools, self._attempt_runner.gates)
+        contact.services = self._services
+        output = AttemptOutput(self, started)
+        return self._attempt_runner.perform(started, step, self._place, output, contact, meter)
+
+    def _note(self, step: StepState, text: str) -> None:
+        """Write a line about a service to the output of its step."""
+        self._heard.append(ev.OutputWritten(self._world.clock.now(), step.id, step.attempts, "note", text))
+        self._wake()
 
     def _stop(self, command: Stop) -> None:
         step = command.step.id
@@ -371,7 +387,8 @@ class Driver:
 
         `within` is the step of the attempt, where the event is about another one.
         """
-        if (within or getattr(event, "step", None)) not in self._tasks:
+        by = within or getattr(event, "step", "")
+        if by not in self._tasks and (self._services is None or by not in self._services):
             return
         self._heard.append(event)
         if soon:
@@ -424,6 +441,8 @@ class Driver:
         if self._tasks:
             limit = self._attempt_runner.grace + ABANDON_AFTER
             await asyncio.wait(self._tasks.values(), timeout=limit)
+        if self._services is not None:
+            await self._services.close()
 
     # -- waiting ---------------------------------------------------------------------------------
 

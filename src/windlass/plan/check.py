@@ -167,7 +167,13 @@ class _Meaning:
                 self._check_tool(index, step)
                 self._check_grants(index, step)
                 self._check_quoting(index, step)
+                self._check_service(index, step)
         self._check_cycles()
+
+    def _check_service(self, index: int, step: Step) -> None:
+        if step.service is not None and not any(one and step.id in one.needs for one in self._steps):
+            hint = f"add `needs: [{step.id}]` to each step that uses it"
+            self._report.warning(f"step {step.id}: a service that no step needs ends at once", ("steps", index), hint)
 
     def _subject(self, index: int) -> str:
         return f"step {self._ids[index] or index + 1}"

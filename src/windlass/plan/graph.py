@@ -138,6 +138,8 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
     yield from _texts("question", step.question)
     yield from _texts("with", step.with_)
     yield from _texts("env", step.env)
+    if step.service is not None:
+        yield from _texts("service", step.arguments["service"])
 
 
 def _texts(where: str, value: Any) -> Iterator[tuple[str, str, bool]]:

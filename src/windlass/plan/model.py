@@ -29,6 +29,7 @@ from windlass.plan.quantities import (
     parse_duration,
     within,
 )
+from windlass.plan.service import ServiceCheck
 from windlass.values import Before, CheckedValue, FieldBounds, field
 
 __all__ = [
@@ -216,6 +217,8 @@ class Step(CheckedValue):
     """Tools that the program may call: names, and patterns like `files.*`. Left out is every tool, `[]` is none."""
     env: dict[str, Any] = field(default_factory=dict)
     """Variables of the command; text may be a template. `{from: NAME}` is the value of a variable that steps see."""
+    service: ServiceCheck | None = None
+    """The command stays until the steps that need this one have ended; `true`, or when it is ready."""
     limits: StepLimits | None = None
     """What the command or the program may use."""
     agent: str | None = None
@@ -306,6 +309,10 @@ class Step(CheckedValue):
             raise ValueError("`env` is for commands, and this step has none")
         if self.env and "env" in self.with_:
             raise ValueError("`env` is given twice: in the step and in its `with`")
+        if self.service is not None and (not commands or self.foreach is not None):
+            raise ValueError(
+                "`service` is for one command, and " + ("a `foreach` is many" if commands else "this is none")
+            )
         if self.limits is not None and (unfit := self._misfit(self.limits, commands)):
             raise ValueError(unfit)
         return self
@@ -388,6 +395,8 @@ class Step(CheckedValue):
         bounded: dict[str, Any] = {"limits": limits} if limits else {}
         if self.env:
             bounded["env"] = self.env
+        if self.service is not None:
+            bounded["service"] = self.service.model_dump(exclude_none=True, mode="json")
         if self.run is None:
             return {**self.with_, **bounded}
         key = "line" if isinstance(self.run, str) else "argv"

@@ -45,7 +45,7 @@ class PreparedStep(msgspec.Struct, eq=False):
 class Prepared:
     """A plan with what `decide` needs of it at hand."""
 
-    __slots__ = ("graph", "parallel", "plan", "steps", "timeout", "tools")
+    __slots__ = ("graph", "parallel", "plan", "services", "steps", "timeout", "tools")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -53,6 +53,8 @@ class Prepared:
         self.steps = {step.id: PreparedStep.of(step) for step in plan.steps}
         self.tools = frozenset(step.tool for step in self.steps.values())
         """Names of all tools that its steps use."""
+        self.services = frozenset(step.id for step in plan.steps if step.service is not None)
+        """Steps whose commands stay for the steps that need them."""
         self.parallel, self.timeout = plan.limits.parallel, plan.limits.timeout
 
     def condition(self, step: Step, scope: Mapping[str, Any]) -> bool:

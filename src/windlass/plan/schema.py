@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry, Step
 from windlass.plan.quantities import StepLimits
+from windlass.plan.service import ServiceCheck
 from windlass.plan.yamlread import Path
 from windlass.values import CheckedValue, ValidationError
 
@@ -248,7 +249,7 @@ def plan_schema() -> dict[str, Any]:
     from windlass.plan.triggers import FolderWatch, Trigger, WebhookTrigger  # a plan holds them as data
 
     raw, trigger = Plan.model_json_schema(by_alias=True), Trigger.model_json_schema(by_alias=True)
-    own = (Step, Limits, StepLimits, Retry, Budget, Permits, Trigger, FolderWatch, WebhookTrigger)
+    own = (Step, Limits, StepLimits, Retry, Budget, Permits, Trigger, FolderWatch, WebhookTrigger, ServiceCheck)
     models = {model.__name__: model for model in own}
     found = {**trigger.pop("$defs"), **raw.pop("$defs"), "Trigger": trigger}
     definitions = {name: _tidy(inner, models.get(name)) for name, inner in found.items()}
@@ -265,6 +266,7 @@ def plan_schema() -> dict[str, Any]:
     grants["anyOf"] = [form for form in grants["anyOf"] if form != {"type": "null"}] + [{"type": "string"}]
     listed = step["properties"]["needs"]
     step["properties"]["needs"] = _or_short(listed, listed["items"])
+    step["properties"]["service"] = _or_short(step["properties"]["service"], {"const": True})
     retry = step["properties"]["retry"]
     step["properties"]["retry"] = _or_short(retry, {"type": "integer", "minimum": 0, "maximum": 100})
     plan = _tidy(raw, Plan)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a list of executions needs the journal's ports, and neither
     from windlass.core.events import Event
     from windlass.core.state import State, StepState
     from windlass.plan.model import Effect
+    from windlass.ports.service import ServiceHost
     from windlass.process import MemoryPool, Supervisor
 
 __all__ = [
@@ -87,6 +88,11 @@ class Contact(Protocol):
     @property
     def tools(self) -> Toolbox:
         """The tools of this execution."""
+        ...
+
+    @property
+    def services(self) -> ServiceHost | None:
+        """Keeps the service that this step starts; None where no other step could use it."""
         ...
 
     @property

@@ -54,6 +54,9 @@ COARSE = 3.0
 BATCH = 10_000
 """Children waited for in a row: a fork bomb breeds zombies without end, and between batches its living are killed."""
 
+MOST_NAMED = 5
+"""Processes that outlived their command, and are named."""
+
 FAULTS = {
     signal.SIGSEGV,
     signal.SIGBUS,
@@ -135,6 +138,17 @@ def parent(pid: int) -> int | None:
     return None
 
 
+def living(pid: int) -> str:
+    """The name of a process, as one word; empty if it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            before, _, rest = file.read().rpartition(b")")
+        if rest.split(maxsplit=1)[0] not in (b"Z", b"X"):
+            name = before.partition(b"(")[2].decode("ascii", "replace")
+            return "".join(letter if letter.isalnum() or letter in "._-" else "?" for letter in name) or "?"
+    return ""
+
+
 def descend(roots: list[int], passing_over: Collection[int] = ()) -> Iterator[tuple[int, int]]:
     """Walk these children of ours and all beneath them, parents first: pid and process group of each.
 
@@ -195,6 +209,7 @@ class Keeper:
         self._killed = False
         self._deadline: float | None = None  # from then on everything is killed; None as long as the command may run
         self._told = False
+        self._left: list[str] = []  # names of processes that outlived the command
         self._bounds_type = bounds
         self._bounds: Bounds | None = None
         self._limit: str | None = None  # the one that was passed
@@ -218,7 +233,7 @@ class Keeper:
             self._bell.silence()
         used = self._use()
         if os.getppid() == self._warden:  # an orphaned keeper's silence tells the engine that the warden was lost
-            say(self._control, "ended", self._status, int(self._killed), *used)
+            say(self._control, "ended", self._status, int(self._killed), *used, *self._left)
 
     def _wait(self, milliseconds: float | None) -> list[tuple[int, int]]:
         """Wait for input. A poll counts in whole milliseconds, which is too coarse near a limit."""
@@ -337,6 +352,8 @@ class Keeper:
         if overdue < 0:
             return min(-overdue, 3600.0) * 1000  # poll takes no more than a month
         left = children(os.getpid())
+        if self._status is not None and not self._killed and not self._left:
+            self._left = [name for pid in left[:MOST_NAMED] if (name := living(pid))]
         kill(left)
         if overdue > PATIENCE and not self._told:
             self._told = True

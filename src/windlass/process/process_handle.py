@@ -42,6 +42,9 @@ class Exit:
     used: ResourcesUsed | None = field(default=None, compare=False)
     """Resources that its tree used; None where that is not known (process groups, without a limit)."""
 
+    left: tuple[str, ...] = field(default=(), compare=False)
+    """Names of processes that it left behind, and that were killed at its end; at most five, where that is known."""
+
     @property
     def text(self) -> str:
         return f"exit code {self.code}" if self.signal is None else f"killed by signal {self.signal}"

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -195,11 +196,12 @@ class KeptProcess:
         return ProcessLost(f"lost {program!r} (pid {self._pid or 'not known yet'}): {mishap}")
 
 
-def _ended(status: str, killed: str, limit: str, cpu: str, memory: str, scope: str) -> Exit:
+def _ended(status: str, killed: str, limit: str, cpu: str, memory: str, scope: str, *left: str) -> Exit:
     """A keeper's last report."""
     passed: LimitName | None = cast(LimitName, limit) if limit != "none" else None
     used = ResourcesUsed(float(cpu), int(memory), "tree" if scope == "tree" else "largest")
-    return Exit.from_wait_status(int(status), killed=killed == "1", limit=passed, used=used)
+    ended = Exit.from_wait_status(int(status), killed=killed == "1", limit=passed, used=used)
+    return replace(ended, left=left) if left else ended
 
 
 class WardenSupervision:

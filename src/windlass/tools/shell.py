@@ -16,6 +16,7 @@ import codecs
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,10 +25,12 @@ from urllib.parse import quote
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.plan.quantities import MB
+from windlass.plan.service import ServiceCheck
 from windlass.ports import Call, Tool
 from windlass.process import (
     Exit,
     MemoryPool,
+    Process,
     ProcessLimits,
     SpawnError,
     containment,
@@ -84,12 +87,89 @@ class Shell(Tool):
             raise ToolError(f"the folder {cwd} does not exist", category=Category.CONFIGURATION)
         command = given.argv or [given.shell, "-e", "-c", given.line or ""]
         variables = {**call.variables, **_values(given, call.variables)}
+        if given.service is not None:
+            return await self._serve(command, variables, cwd, given, given.service, call)
         async with isolated(command, variables, given.isolate, str(call.workdir)) as (argv, env):
             return await self._run(argv, env, cwd, given, call)
 
     async def _run(
         self, argv: list[str], env: dict[str, str], cwd: str, given: ShellArguments, call: Call
     ) -> dict[str, Any]:
+        process, limits = await self._spawn(argv, env, cwd, given, call)
+        captures, readers = _captured(process, given, call)
+        try:
+            ended = await process.wait()
+        except asyncio.CancelledError:
+            ended = await process.stop(call.grace)
+            if ended.killed or ended.code != 0:
+                _measure(ended, call)
+                raise
+        finally:
+            await asyncio.gather(*readers)
+            received = sum(capture.bytes for capture in captures)
+            call.meter.add(received=received, sent=len((given.stdin or "").encode()))
+        _measure(ended, call)
+        result = _result(ended, captures, given, call.pool)
+        if limits is not None and (near := _near(limits, ended)):
+            call.output("note", near)
+        if ended.left:
+            call.output("note", f"killed at its end, because nothing outlives its step: {', '.join(ended.left)}\n")
+        return result
+
+    async def _serve(
+        self,
+        command: list[str],
+        variables: dict[str, str],
+        cwd: str,
+        given: ShellArguments,
+        check: ServiceCheck,
+        call: Call,
+    ) -> dict[str, Any]:
+        """Start a service, and hand it over to the execution when it is ready."""
+        from windlass.tools.service import (
+            RunningService,
+            ServiceOutput,
+            refuse_port,
+            wait_until_ready,
+        )  # few plans have one
+
+        host = call.contact.services if call.contact is not None else None
+        if host is None:
+            raise ToolError(
+                "`service` is for a step of a plan, on the machine that drives it; workers have none",
+                category=Category.CONFIGURATION,
+            )
+        await refuse_port(check)
+        open_for_it = AsyncExitStack()
+
+        async def run(line: str) -> Exit:
+            looking, _ = await self._spawn([given.shell, "-e", "-c", line], env, cwd, given, call)
+            try:
+                await asyncio.gather(looking.stdout.read(), looking.stderr.read())
+            finally:
+                ended = await looking.stop(0.0)
+            return ended
+
+        try:
+            isolation = isolated(command, variables, given.isolate, str(call.workdir))
+            argv, env = await open_for_it.enter_async_context(isolation)
+            process, _limits = await self._spawn(argv, env, cwd, given, call)
+            captures, readers = _captured(process, given, call)
+            output = ServiceOutput(
+                lambda: _said(captures), lambda text: any(text in one.text for one in captures), readers
+            )
+            open_for_it.push_async_callback(output.whole)
+            open_for_it.push_async_callback(process.stop, call.grace)
+            await wait_until_ready(check, process, output, run)
+        except BaseException:
+            await open_for_it.aclose()
+            raise
+        host.keep(call.step, RunningService(process, output, open_for_it))
+        return {"ready": check.shown}
+
+    async def _spawn(
+        self, argv: list[str], env: dict[str, str], cwd: str, given: ShellArguments, call: Call
+    ) -> tuple[Process, ProcessLimits | None]:
         stdin = given.stdin.encode() if given.stdin is not None else None
         told = given.limits.model_dump() if given.limits else {}
         limits = ProcessLimits(**told, pool=call.pool) if told or call.pool else None
@@ -103,29 +183,29 @@ class Shell(Tool):
             process = await call.processes.spawn(argv, cwd=cwd, env=env, stdin=stdin, limits=limits)
         except SpawnError as error:
             raise ToolError(error.message, category=error.category, advice=error.advice) from error
-        captures = [
-            CapturedStream("stdout", given.max_output, call),
-            CapturedStream("stderr", given.max_output, call),
-        ]
-        readers = [
-            asyncio.ensure_future(capture.drain(stream))
-            for capture, stream in zip(captures, (process.stdout, process.stderr), strict=True)
-        ]
-        try:
-            ended = await process.wait()
-        except asyncio.CancelledError:
-            ended = await process.stop(call.grace)
-            if ended.killed or ended.code != 0:
-                _measure(ended, call)
-                raise
-        finally:
-            await asyncio.gather(*readers)
-            call.meter.add(received=sum(capture.bytes for capture in captures), sent=len(stdin or b""))
-        _measure(ended, call)
-        result = _result(ended, captures, given, call.pool)
-        if limits is not None and (near := _near(limits, ended)):
-            call.output("note", near)
-        return result
+        return process, limits
+
+
+def _captured(
+    process: Process, given: ShellArguments, call: Call
+) -> tuple[list[CapturedStream], list[asyncio.Task[None]]]:
+    """The output of a process, and the tasks that read it."""
+    captures = [
+        CapturedStream("stdout", given.max_output, call),
+        CapturedStream("stderr", given.max_output, call),
+    ]
+    readers = [
+        asyncio.ensure_future(capture.drain(stream))
+        for capture, stream in zip(captures, (process.stdout, process.stderr), strict=True)
+    ]
+    return captures, readers
+
+
+def _said(captures: list[CapturedStream]) -> str:
+    """The last lines of its error output, or else of its output."""
+    texts = [capture.text.strip() for capture in reversed(captures)]
+    tail = next((text for text in texts if text), "").rsplit("\n", 5)[-5:]
+    return ": " + "\n".join(tail)[-500:] if tail != [""] else ""
 
 
 def build_tools(setup: ToolSetup) -> list[Tool]:
@@ -159,8 +239,7 @@ def _result(
         )
     if ended.code in given.ok:
         return result
-    tail = (err.text.strip() or out.text.strip()).rsplit("\n", 5)[-5:]
-    said = ": " + "\n".join(tail)[-500:] if tail != [""] else ""
+    said = _said(captures)
     if ended.code is None:
         name = signal.Signals(ended.signal).name if ended.signal else "a signal"
         killed = ended.signal == signal.SIGKILL

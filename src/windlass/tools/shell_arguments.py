@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from windlass.plan.quantities import CommandLimits
+from windlass.plan.service import ServiceCheck
 from windlass.values import Before, CheckedValue, field
 
 __all__ = ["ShellArguments"]
@@ -47,6 +48,8 @@ class ShellArguments(CheckedValue):
     """Exit codes that mean success."""
     limits: CommandLimits | None = None
     """Limits. The command is killed when it passes one of them."""
+    service: ServiceCheck | None = None
+    """Of a step of a plan: it stays until the steps that need it have ended."""
     isolate: Literal["none", "files", "network", "all"] = "none"
     """files: it can write in the working directory and its own TMPDIR alone; network: there is none; all: both."""
 

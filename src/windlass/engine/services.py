@@ -1,0 +1,153 @@
+"""Services of one execution: commands that stay for the steps that need them, in the process that drives it (B5, A8).
+
+A service's step is completed when it is ready. Its process lives as long as one of the steps that need it is not
+settled, and never longer than the driver: a pause, a cancel or the death of the engine ends it. Before an attempt of a
+step that needs it, a service that does not run is started again: after a resume, or after its own end. That repeats
+nothing that the journal does not know: the step's start is on disk, and the attempt for which it is started, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from windlass.core import events as ev
+from windlass.core.state import State, StepState
+from windlass.core.transitions import StepStatus
+from windlass.engine.perform import Outcome
+from windlass.errors import Category, Failure
+from windlass.faults import fault_point
+from windlass.ports import Meter
+from windlass.ports.service import KeptService
+
+__all__ = ["KeptServices"]
+
+
+class _WatchedService:
+    """A service that runs, and the task that waits for its end."""
+
+    def __init__(self, service: KeptService, watch: asyncio.Task[str]) -> None:
+        self.service, self.watch = service, watch
+
+
+class KeptServices:
+    """Implements `ports.service.ServiceHost`."""
+
+    def __init__(
+        self,
+        state: State,
+        perform: Callable[[ev.AttemptStarted, StepState, Meter], Coroutine[Any, Any, Outcome]],
+        note: Callable[[StepState, str], None],
+        grace: float,
+    ) -> None:
+        """`perform` starts a service again; `note` writes a line to the output of its step."""
+        self._state, self._perform, self._note, self._grace = state, perform, note, grace
+        self._running: dict[str, _WatchedService] = {}
+        self._starting: dict[str, asyncio.Task[Outcome]] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def __contains__(self, step: str) -> bool:
+        """True for a step whose service runs, or is being started again: its output is written down."""
+        return step in self._running or step in self._starting
+
+    def keep(self, step: str, service: KeptService) -> None:
+        watch = asyncio.ensure_future(service.ended())
+        self._running[step] = _WatchedService(service, watch)
+        watch.add_done_callback(lambda _watch: self._ended(step, service))
+        fault_point("service.ready")
+
+    def _ended(self, step: str, service: KeptService) -> None:
+        """Note the end of a service that was still needed."""
+        running = self._running.get(step)
+        if running is None or running.service is not service or running.watch.cancelled():
+            return
+        del self._running[step]
+        self._note(self._state.steps[step], f"the service ended while it was needed: {running.watch.result()}\n")
+        self._end(running)
+
+    def release(self) -> list[StepState]:
+        """End the services whose steps are all settled; gives the steps that they are of."""
+        done = [name for name in self._running if self._is_done(name)]
+        for name in done:
+            self._end(self._running.pop(name))
+        return [self._state.steps[name] for name in done]
+
+    def _is_done(self, name: str) -> bool:
+        own, needing = self._state.steps[name], self._state.prepared.graph.dependents[name]
+        return own.status.settled and all(self._state.steps[step].status.settled for step in needing)
+
+    def _end(self, running: _WatchedService) -> None:
+        async def stop() -> None:
+            await running.service.stop(self._grace)
+            await asyncio.wait({running.watch})
+
+        task = asyncio.ensure_future(stop())
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+
+    async def around(self, step: StepState, attempt: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Perform an attempt while the services that its step needs run; the end of one is the end of the attempt."""
+        needed = self._needed(step)
+        if not needed:
+            return await attempt
+        try:
+            for name in needed:
+                if (failure := await self._start(name, step.id)) is not None:
+                    attempt.close()
+                    return Outcome.failed(failure)
+        except BaseException:
+            attempt.close()
+            raise
+        running = {name: self._running[name].watch for name in needed if name in self._running}
+        work = asyncio.ensure_future(attempt)
+        try:
+            await asyncio.wait({work, *running.values()}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+            work.cancel()
+            await asyncio.wait({work})
+        finally:
+            if not work.done():  # this attempt was stopped
+                work.cancel()
+                await asyncio.wait({work})
+        name, told = next((name, watch.result()) for name, watch in running.items() if watch.done())
+        return Outcome.failed(self._failure(name, step.id, f"ended while this step needed it: {told}"))
+
+    def _needed(self, step: StepState) -> list[str]:
+        """The services that a step needs; one that was skipped, or did not become ready, is none."""
+        state = self._state
+        needs = state.prepared.graph.needs[step.spec.id]
+        services = state.prepared.services
+        return [name for name in needs if name in services and state.steps[name].status is StepStatus.COMPLETED]
+
+    async def _start(self, name: str, asking: str) -> Failure | None:
+        """Start a service again that does not run. Steps that need it at once share the start."""
+        if name in self._running:
+            return None
+        if name not in self._starting:
+            step = self._state.steps[name]
+            self._note(step, "the service is started again\n")
+            started = ev.AttemptStarted(0.0, name, step.attempts, step.prepared.tool, step.input, step.effect)
+            self._starting[name] = asyncio.ensure_future(self._perform(started, step, Meter()))
+            self._starting[name].add_done_callback(lambda _task: self._starting.pop(name, None))
+        outcome = await asyncio.shield(self._starting[name])
+        if outcome.failure is None:
+            return None
+        return self._failure(name, asking, f"could not be started again: {outcome.failure.message}")
+
+    def _failure(self, name: str, asking: str, message: str) -> Failure:
+        look, again = f"windlass logs {self._state.id} --step {name}", f"windlass retry {self._state.id} '{asking}'"
+        advice = (f"see its output: {look}", f"mend it, then retry this step, which starts it again: {again}")
+        return Failure(Category.LOGIC, f"the service {name} {message}", advice=advice)
+
+    async def close(self) -> None:
+        """End all services, and wait for their ends."""
+        for task in (starting := list(self._starting.values())):
+            task.cancel()
+        if starting:
+            await asyncio.wait(starting)
+        for name in list(self._running):
+            self._end(self._running.pop(name))
+        if self._stopping:
+            await asyncio.wait(list(self._stopping))

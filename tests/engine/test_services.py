@@ -1,0 +1,150 @@
+"""Services: a command stays until the steps that need it have ended, and never longer than its execution (B5, A8)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from waiting import wait_until_async
+
+import windlass
+from windlass import Engine, Execution
+from windlass.core import events as ev
+from windlass.plan.load import load_text
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+SERVER = "echo $$ >> pids.txt; echo up; exec sleep 1000"
+
+
+@pytest.fixture
+async def engine(project: Project) -> AsyncIterator[Engine]:
+    async with windlass.open(grace=5.0) as engine:
+        yield engine
+
+
+def plan_of(server: str, *steps: str, service: str = "{line: up}") -> windlass.Plan:
+    listed = "\n".join(f"  - {step}" for step in steps)
+    text = f"name: served\nsteps:\n  - {{id: server, run: '{server}', service: {service}}}\n{listed}\n"
+    return load_text(text).plan
+
+
+def living(project: Project) -> list[bool]:
+    """Whether each process that was the service is still there."""
+    return [os.path.exists(f"/proc/{pid}") for pid in project.lines("pids.txt")]
+
+
+async def result(execution: Execution) -> dict[str, Any]:
+    found = await execution.result()
+    return {step["id"]: step for step in found["steps"]} | {"status": found["status"]}
+
+
+async def notes(execution: Execution) -> str:
+    events = [event async for event in execution.events()]
+    return "".join(one.text for one in events if isinstance(one, ev.OutputWritten) and one.step == "server")
+
+
+async def test_b5_a_service_runs_until_all_steps_that_need_it_have_ended(engine: Engine, project: Project) -> None:
+    alive = "kill -0 $(cat pids.txt)"
+    plan = plan_of(
+        SERVER,
+        f"{{id: a, needs: [server], run: '{alive}'}}",
+        f"{{id: each, needs: [server, a], foreach: [1, 2], run: '{alive}; echo {{{{ item }}}}'}}",
+        "{id: after, needs: [each], run: 'while kill -0 $(cat pids.txt) 2>/dev/null; do sleep 0.01; done'}",
+    )
+    execution = await engine.start(plan, anyway=True)
+    found = await result(execution)
+    assert (found["status"], found["server"]["output"]) == ("completed", {"ready": "its output has 'up'"})
+    assert living(project) == [False]
+    assert await notes(execution) == "up\nthe service is ended: the steps that need it have ended\n"
+
+
+async def test_b5_the_end_of_a_service_is_the_failure_of_the_steps_that_need_it(
+    engine: Engine, project: Project
+) -> None:
+    server = "echo up; until [ -e die ]; do sleep 0.01; done; rm die; echo broken >&2; exit 3"
+    steps = ("{id: a, needs: [server], run: touch die; exec sleep 1000}", "{id: b, needs: [a, server], run: 'true'}")
+    execution = await engine.start(plan_of(server, *steps), anyway=True)
+    found = await result(execution)
+    assert (found["status"], found["b"]["status"]) == ("partial", "skipped")
+    error = found["a"]["error"]
+    assert error["message"] == "the service server ended while this step needed it: exit code 3: broken"
+    look, again, *_more = error["advice"]
+    assert look.endswith(f"windlass logs {execution.id} --step server")
+    assert again.endswith(f"windlass retry {execution.id} 'a'")
+    assert "the service ended while it was needed: exit code 3: broken" in await notes(execution)
+
+
+async def test_b5_a_service_that_does_not_become_ready_fails_with_its_output(engine: Engine, project: Project) -> None:
+    need = "{id: a, needs: [server], run: 'true'}"
+    ended = await result(await engine.start(plan_of("echo no config >&2; exit 4", need), anyway=True))
+    assert ended["server"]["error"]["message"] == "the service ended before it was ready (exit code 4): no config"
+    assert ended["a"]["status"] == "skipped"
+    silent = plan_of(SERVER, need, service="{line: never said, within: 0.2s}")
+    late = await result(await engine.start(silent, anyway=True))
+    message = late["server"]["error"]["message"]
+    assert message.startswith("the service was not ready within 0.2 s: waited until its output has 'never said'")
+    assert not any(living(project))
+    daemon = await result(await engine.start(plan_of("true", need), anyway=True))
+    assert "stays in the foreground" in daemon["server"]["error"]["advice"][0]
+
+
+async def test_b5_a_port_or_a_command_tells_that_a_service_is_ready(engine: Engine, project: Project) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        number = listener.getsockname()[1]
+        need = "{id: a, needs: [server], run: touch done.txt}"
+        execution = await engine.start(plan_of(SERVER, need, service=f"{{port: {number}}}"), anyway=True)
+        await wait_until_async(lambda: project.lines("pids.txt"), "it is started")
+        assert not (project.path / "done.txt").exists()
+        listener.listen()
+        assert (await result(execution))["status"] == "completed"
+        taken = await result(await engine.start(plan_of(SERVER, need, service=f"{{port: {number}}}"), anyway=True))
+        assert taken["server"]["error"]["message"] == f"port {number} is in use by another program"
+    asked = await engine.start(plan_of(SERVER, need, service='{command: "test -e open"}'), anyway=True)
+    await wait_until_async(lambda: len(project.lines("pids.txt")) == 2, "it is started")
+    (project.path / "open").touch()
+    assert (await result(asked))["server"]["output"] == {"ready": "its command succeeds"}
+    assert not any(living(project))
+
+
+async def test_b5_an_interrupt_ends_a_service_and_a_resume_starts_it_again(engine: Engine, project: Project) -> None:
+    waits = "touch began; until [ -e go ]; do sleep 0.01; done; kill -0 $(tail -n 1 pids.txt)"
+    steps = (f"{{id: a, needs: [server], run: '{waits}'}}", f"{{id: b, needs: [server], run: '{waits}'}}")
+    execution = await engine.start(plan_of(SERVER, *steps), anyway=True)
+    await wait_until_async(lambda: (project.path / "began").exists(), "a step that needs it runs")
+    await engine.interrupt(execution.id)
+    await execution.result()
+    assert living(project) == [False]
+    (project.path / "go").touch()
+    again = await engine.resume(execution.id)
+    assert (await result(again))["status"] == "completed"
+    assert living(project) == [False, False], "both steps share one start"
+    assert "the service is started again\n" in await notes(again)
+
+
+async def test_b5_a_cancelled_execution_leaves_no_service(engine: Engine, project: Project) -> None:
+    execution = await engine.start(
+        plan_of(SERVER, "{id: a, needs: [server], run: touch began; sleep 1000}"), anyway=True
+    )
+    await wait_until_async(lambda: (project.path / "began").exists(), "a step that needs it runs")
+    await engine.cancel(execution.id)
+    assert (await execution.result())["status"] == "cancelled"
+    assert living(project) == [False]
+
+
+async def test_b5_a_service_that_cannot_be_started_again_fails_the_step(engine: Engine, project: Project) -> None:
+    server = "[ ! -e used ]; touch used; echo up; exec sleep 1000"
+    execution = await engine.start(
+        plan_of(server, "{id: a, needs: [server], run: touch began; sleep 1000}"), anyway=True
+    )
+    await wait_until_async(lambda: (project.path / "began").exists(), "a step that needs it runs")
+    await engine.interrupt(execution.id)
+    await execution.result()
+    found = await result(await engine.resume(execution.id))
+    message = found["a"]["error"]["message"]
+    assert message.startswith("the service server could not be started again: the service ended before it was ready")
