@@ -29,6 +29,10 @@ class TemporalServer:
             self._process = subprocess.Popen([program, *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         wait_until(self._answers, "Temporal listens")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def _answers(self) -> bool:
         assert self._process.poll() is None, (self._folder / "temporal.log").read_text()
         with socket.socket() as probe:

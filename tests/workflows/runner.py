@@ -71,6 +71,8 @@ class World:
     desk: AtTheDesk
     model: ScriptedModel
     faults: Faults
+    settings: dict[str, Any]
+    """Settings of the engine, for another one that is to know the same tools."""
     work: Path = Path()
 
     def text(self, name: str) -> str:
@@ -93,7 +95,7 @@ def lacking(plan: Path) -> str:
 
 
 @asynccontextmanager
-async def world(home: Path, seed: int | None = None) -> AsyncIterator[World]:
+async def world(home: Path, seed: int | None = None, journal: str | None = None) -> AsyncIterator[World]:
     """Servers and an engine; the same seed deals out the same faults."""
     faults = Faults(seed)
     shop = Shop(faults)
@@ -115,20 +117,20 @@ async def world(home: Path, seed: int | None = None) -> AsyncIterator[World]:
             "chat": {"url": f"json://127.0.0.1:{chat.port}/chat"},
         }
         server = {"command": sys.executable, "args": [str(HERE / "mcp_server.py")], "env": {"DESK": str(desk.folder)}}
-        engine = windlass.open(
-            home,
-            tools=[oracle, book],
-            grace=0.5,
-            network={"private": ["127.0.0.1", "localhost"]},
-            search={"providers": [{"kind": "searxng", "url": web.url("")}], "cache": "1ms"},
-            messages={"services": services, "recipients": ["*@example.com"], "rate": "100000/h"},
-            mcp={"desk": server},
-        )
-        await stack.enter_async_context(engine)
+        settings: dict[str, Any] = {
+            "tools": [oracle, book],
+            "grace": 0.5,
+            "network": {"private": ["127.0.0.1", "localhost"]},
+            "search": {"providers": [{"kind": "searxng", "url": web.url("")}], "cache": "1ms"},
+            "messages": {"services": services, "recipients": ["*@example.com"], "rate": "100000/h"},
+            "mcp": {"desk": server},
+            "journal": journal,
+        }
+        engine = await stack.enter_async_context(windlass.open(home, **settings))
         assert engine.shelf is not None
         engine.shelf.save(GREET)
         engine.attempt_runner.gates = FaultyGates().strike(engine.attempt_runner.gates, faults, desk.spoil)
-        yield World(engine, web, shop, mail, hook, chat, desk, model, faults)
+        yield World(engine, web, shop, mail, hook, chat, desk, model, faults, settings)
 
 
 @asynccontextmanager
@@ -139,12 +141,12 @@ async def _service(faults: Faults) -> AsyncIterator[WebServer]:
         yield running
 
 
-async def play(world: World, plan: Path | Plan, work: Path) -> dict[str, Any]:
-    """Run a plan in a folder of its own; gives how it ended."""
+async def play(world: World, plan: Path | Plan, work: Path, starter: Engine | None = None) -> dict[str, Any]:
+    """Run a plan in a folder of its own; gives how it ended. `starter` starts it, if not the world's own engine."""
     world.forget()
     work.mkdir(parents=True)
     world.work = work
     inputs = {"web": world.web.url("")} if isinstance(plan, Path) and "web:" in plan.read_text() else {}
     async with asyncio.timeout(PATIENCE):
-        execution = await world.engine.start(plan, inputs, workdir=work, hold=False)
+        execution = await (starter or world.engine).start(plan, inputs, workdir=work, hold=False)
         return await execution.result()

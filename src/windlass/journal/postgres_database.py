@@ -427,6 +427,7 @@ def _meaning(error: Exception, url: PostgresUrl) -> JournalError:
         ("no pg_hba", f"{url}: the server does not let this user in from here", "ask for an entry in its pg_hba.conf"),
         ('database "', f"{url}: there is no such database", "create it: createdb NAME"),
         ('role "', f"{url}: there is no such user", "create it: createuser NAME"),
+        ("certificate verify failed", f"{url}: the server's certificate is not trusted", _TRUST),
         ("could not translate host", f"{url}: the host is not known", "check the name of the host in the address"),
         ("no schema has been selected", f"{url}: the user has no schema to create tables in", _RIGHTS),
         ("read-only transaction", f"{url}: the server only reads (a standby?)", "name the primary server"),
@@ -443,4 +444,5 @@ def _meaning(error: Exception, url: PostgresUrl) -> JournalError:
 
 
 _RIGHTS = "grant them: GRANT USAGE, CREATE ON SCHEMA public TO USER"
+_TRUST = "name the file of the authority that signed it: …&sslrootcert=FILE"
 _PASSWORD = "give it in ~/.pgpass, in PGPASSWORD or in WINDLASS_JOURNAL; in an argument, others can see it"
