@@ -31,7 +31,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from windlass.core import events as ev
 from windlass.temporal.workflow import HEARTBEAT_TIMEOUT
 
-__all__ = ["ClusterFigure", "cluster_figures"]
+__all__ = ["ClusterFigure", "cluster_figures", "ready_worker", "servers"]
 
 KILLS, INTERRUPTS = 20, 10
 SLOTS, WAITS, WAIT = 4, 48, 1.0
@@ -46,7 +46,7 @@ class ClusterFigure(NamedTuple):
 
 
 def cluster_figures() -> Iterator[ClusterFigure]:
-    with _cluster() as make:
+    with servers() as (_database, _temporal, make):
         yield from _lost(make())
         yield from _interrupted(make())
         yield _throughput(make)
@@ -54,7 +54,7 @@ def cluster_figures() -> Iterator[ClusterFigure]:
 
 
 @contextmanager
-def _cluster() -> Iterator[Callable[[], LocalCluster]]:
+def servers() -> Iterator[tuple[PostgresServer, TemporalServer, Callable[[], LocalCluster]]]:
     """Servers, and a function that makes a database and a project on them."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-cluster-"))
     database, made = PostgresServer(), list[LocalCluster]()
@@ -71,7 +71,7 @@ def _cluster() -> Iterator[Callable[[], LocalCluster]]:
         return made[-1]
 
     try:
-        yield make
+        yield database, temporal, make
     finally:
         for cluster in made:
             cluster.close()
@@ -80,7 +80,7 @@ def _cluster() -> Iterator[Callable[[], LocalCluster]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ready(cluster: LocalCluster, *words: str) -> WorkerProcess:
+def ready_worker(cluster: LocalCluster, *words: str) -> WorkerProcess:
     worker = cluster.worker(*words)
     assert worker.name
     return worker
@@ -99,7 +99,7 @@ def _of_95(times: list[float]) -> float:
 
 def _lost(cluster: LocalCluster) -> Iterator[ClusterFigure]:
     """Seconds from a worker's SIGKILL to its step on another one."""
-    workers = {(made := _ready(cluster)).name: made for _ in range(2)}
+    workers = {(made := ready_worker(cluster)).name: made for _ in range(2)}
     id = cluster.detach({"name": "lost", "steps": [{"id": "a", "run": "sleep 3600"}]})
     times: list[float] = []
     for count in range(1, KILLS + 1):
@@ -108,7 +108,7 @@ def _lost(cluster: LocalCluster) -> Iterator[ClusterFigure]:
         killed = time.time()
         again = cluster.until(id, lambda events, count=count: len(events) > count, ev.AttemptPlaced)[-1]
         times.append(again.at - killed)
-        new = _ready(cluster)
+        new = ready_worker(cluster)
         workers[new.name] = new
     cluster.windlass("cancel", id)
     most = HEARTBEAT_TIMEOUT.total_seconds() + 3
@@ -120,7 +120,7 @@ def _lost(cluster: LocalCluster) -> Iterator[ClusterFigure]:
 def _interrupted(cluster: LocalCluster) -> Iterator[ClusterFigure]:
     """Seconds from an interrupt on one machine to the pause of an execution on others."""
     for _ in range(2):
-        _ready(cluster)
+        ready_worker(cluster)
     steps = [{"id": name, "run": "sleep 3600"} for name in ("a", "b")]
     times: list[float] = []
     for _ in range(INTERRUPTS):
@@ -151,7 +151,7 @@ def _throughput(make: Callable[[], LocalCluster]) -> ClusterFigure:
     rates: list[float] = []
     for count in (1, 2):
         cluster = make()
-        workers = [_ready(cluster, "--slots", str(SLOTS)) for _ in range(count)]
+        workers = [ready_worker(cluster, "--slots", str(SLOTS)) for _ in range(count)]
         _finished(cluster, {"name": "warm", "steps": [{"id": "a", "run": "true"}]})
         id = _finished(cluster, plan)
         began = cluster.events(id, ev.AttemptPlaced)[0].at
@@ -192,7 +192,7 @@ async def _plain(address: str) -> list[float]:
 
 def _step(cluster: LocalCluster) -> ClusterFigure:
     """Seconds of a step that does nearly nothing, beside plain activities."""
-    _ready(cluster)
+    ready_worker(cluster)
     (cluster.project / "small").write_text("x")
     read = {"tool": "files.read", "with": {"path": "small"}}
     chain = [{"id": f"s{n}", **read, **({"needs": [f"s{n - 1}"]} if n else {})} for n in range(CHAIN + 1)]
