@@ -133,6 +133,16 @@ async def test_k2_without_a_check_a_result_is_claimed(project: Project) -> None:
     assert verdict(state) == "claimed"
 
 
+async def test_k2_killed_after_the_last_check_the_agent_is_not_asked_again(project: Project) -> None:
+    world = AgentWorld(project, writes(project, "1", "2"))
+    first = await world.run(plan(agent(check=CHECK, tries=2)))
+    later = await world.cut_off(first.id, lambda event: isinstance(event, ev.AgentChecked) and event.number == 2)
+    replay = writes(project, "42")
+    later.runners = {**later.runners, "cli": replay}
+    state = await later.resume(first.id)
+    assert (state.status, verdict(state), replay.requests) == ("failed", "refuted", [])
+
+
 @pytest.mark.parametrize(
     "after",
     [

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from windlass.plan.check import check_data
 from windlass.plan.load import check_plan, load_text
 from windlass.plan.model import MAX_STEPS, Plan, Step
 from windlass.plan.schema import plan_schema
+from windlass.schemas import misfits
 
 
 class Catalogue:
@@ -185,6 +188,31 @@ BAD = {
     "tries without anything to try": (
         "steps:\n  - id: a\n    prompt: hi\n    tries: 2 #!\n",
         "this step has neither",
+    ),
+    "a check of pick without an agent": (
+        "steps:\n  - id: a\n    run: ls\n    foreach: [1]\n    pick: {check: ls} #!\n",
+        "`pick.check` is for agents",
+    ),
+    "an empty check of pick": (
+        "steps:\n  - id: a\n    prompt: hi\n    foreach: [1]\n    pick: {check: []} #!\n",
+        "`pick.check` is empty",
+    ),
+    "a pick by another word": (
+        "steps:\n  - id: a\n    prompt: hi\n    foreach: [1]\n    pick: best #!\n",
+        "`pick`: expected 'first' or a mapping, found the text 'best'",
+    ),
+    "only without a merge": (
+        "steps:\n  - id: a\n    prompt: hi\n    only: 1 #!\n",
+        "`only` names the items that a `merge` takes",
+    ),
+    "only of a step with one branch": (
+        "steps:\n  - id: a\n    prompt: hi\n    workspace: worktree\n  - id: b\n    merge: a\n    only: 0 #!\n",
+        "`only` chooses among items, and step `a` has one branch",
+    ),
+    "only of a step that is not there": (
+        "steps:\n  - id: a\n    prompt: hi\n    foreach: [1]\n    workspace: worktree\n"
+        "  - id: b\n    merge: a\n    only: steps.judge.output #!\n",
+        "refers to `steps.judge`, which is not a step of this plan",
     ),
     "a merge with tries": (
         "steps:\n  - id: a\n    prompt: hi\n    workspace: worktree\n  - id: b\n    merge: a\n    tries: 2 #!\n",
@@ -682,6 +710,14 @@ def test_the_schema_tells_editors_every_key_with_its_meaning() -> None:
     assert {"type": "string"} in schema["properties"]["tools"]["anyOf"]
     assert any(form.get("type") == "integer" for form in step["properties"]["retry"]["anyOf"])
     assert all("title" not in field for field in step["properties"].values())
+
+
+def test_the_schema_takes_every_example() -> None:
+    schema = plan_schema()
+    folder = Path(__file__).parents[2] / "examples"
+    plans = {path: data for path in folder.rglob("*.yaml") if "steps" in (data := yaml.safe_load(path.read_text()))}
+    assert len(plans) > 10
+    assert {str(path): wrong for path, data in plans.items() if (wrong := misfits(schema, data))} == {}
 
 
 def test_l1_the_schema_tells_editors_the_keys_of_triggers() -> None:

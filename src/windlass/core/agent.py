@@ -75,6 +75,8 @@ class AgentState(msgspec.Struct):
     """The worker that performed it, where several share the execution; empty if it is lost."""
     cut_off: int = 0
     """Attempts that died with their engine: their usage after the last report is unknown."""
+    lost: int = 0
+    """The last of these."""
     api_failures: int = 0
     """Failures of the model API in a row."""
     failing_since: float | None = None

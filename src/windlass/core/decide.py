@@ -406,6 +406,9 @@ def _gather(step: StepState, now: float) -> ev.Event:
     if step.picked:
         found = next(child for child in children if child.id == step.picked)
         return ev.StepCompleted(now, step.id, found.output)
+    if not failed and step.spec.pick is not None:
+        message = f"no item was picked: none of {len(children)} completed" if children else "there is no item to pick"
+        return ev.StepFailed(now, step.id, Failure(Category.LOGIC, message, step.id), outputs)
     if not failed:
         return ev.StepCompleted(now, step.id, outputs)
     first = failed[0]

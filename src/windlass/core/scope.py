@@ -38,6 +38,8 @@ class _Steps(StepOutputs):
             "output": self._output(name),
             "error": msgspec.to_builtins(step.error) if step.error is not None else None,
             "errors": errors_of(step),
+            "branch": _of_workspace(step, "branch"),
+            "workdir": _of_workspace(step, "workdir"),
         }
 
     def __contains__(self, name: object) -> bool:
@@ -52,6 +54,17 @@ def errors_of(step: StepState) -> dict[str, Any]:
     children = step.children or ()
     failed = (child for child in children if child.status is StepStatus.FAILED and child.error is not None)
     return {str(child.index): msgspec.to_builtins(child.error) for child in failed}
+
+
+def _of_workspace(step: StepState, name: str) -> Any:
+    """The branch or the folder that the agent of a completed step worked in: of a foreach those of the items, or the
+    one of the item that was picked; null where it had none of its own."""
+    if step.children is None:
+        opened = step.agent.workspace if step.agent is not None and step.status is _COMPLETED else None
+        return getattr(opened, name) or None if opened is not None else None
+    if step.spec.pick is None:
+        return [_of_workspace(child, name) for child in step.children]
+    return next((_of_workspace(child, name) for child in step.children if child.id == step.picked), None)
 
 
 def scope_of(state: State, step: StepState) -> dict[str, Any]:

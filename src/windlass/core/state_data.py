@@ -220,10 +220,13 @@ class StateData:
     def count_cut_off(self, step: StepState) -> None:
         """The attempt of a step died: what its agent used since the last report is not known."""
         agent = step.agent
-        if agent is not None and agent.attempt == step.attempts:
-            agent.cut_off += 1
+        if agent is not None:
+            agent.cut_off += agent.attempt == step.attempts
+            agent.lost = step.attempts
         for reopened in self.agents_merged_by(step):
-            reopened.cut_off += reopened.reopening
+            if reopened.reopening:
+                reopened.cut_off += 1
+                reopened.lost = reopened.attempt
 
     def count_wait(self, step: StepState, until: float) -> None:
         """Count a step's wait up to now for a person, if it is one for a person or for its paused execution."""

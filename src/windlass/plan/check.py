@@ -27,7 +27,7 @@ from windlass.values import ValidationError
 
 __all__ = ["Findings", "Locate", "ToolCatalog", "check_data", "check_steps"]
 
-_STEP_FIELDS = ("output", "status", "error", "errors", "id")
+_STEP_FIELDS = ("output", "status", "error", "errors", "id", "branch", "workdir")
 _EXECUTION_FIELDS = ("id", "workdir", "plan")
 _ROOTS = ("steps", "inputs", "item", "index", "execution")
 _OF_JINJA = ("range", "loop", "caller", "varargs", "kwargs", "self")
@@ -334,8 +334,9 @@ class _Meaning:
             for message in self._tools.validate(AGENT, {"prompt": "…", **told}):
                 field = next((name for name in _KNOWN_BEFORE if f"`{name}`" in message), "role")
                 self._problem(index, message, ("agent" if field == "role" else field,))
-            for position, use in enumerate(step.arguments.get("check", ())):
-                self._check_use(index, position, use)
+            for key, where in (("check", ("check",)), ("pick", ("pick", "check"))):
+                for position, use in enumerate(step.arguments.get(key, ())):
+                    self._check_use(index, (*where, position), use)
             if isinstance(step.output, dict):
                 from windlass.schemas import unusable  # takes a while to import
 
@@ -349,13 +350,15 @@ class _Meaning:
             self._problem(
                 index, f"step `{step.merge}` has no `workspace: worktree`, so there is nothing to merge", ("merge",)
             )
+        if step.only is not None and merged is not None and (merged.foreach is None or merged.pick is not None):
+            self._problem(index, f"`only` chooses among items, and step `{step.merge}` has one branch", ("only",))
         for position, use in enumerate(step.arguments["check"]):
-            self._check_use(index, position, use)
+            self._check_use(index, ("check", position), use)
 
-    def _check_use(self, index: int, position: int, use: Mapping[str, Any]) -> None:
+    def _check_use(self, index: int, where: Path, use: Mapping[str, Any]) -> None:
         """Check the tool of a check of an agent's work, and a command's quoting."""
         assert self._tools is not None
-        name, where = use["tool"], ("check", position)
+        name = use["tool"]
         if not self._tools.knows(name):
             hint = self._report.did_you_mean(name, self._tool_names)
             self._problem(index, f"its check uses `{_short(name)}`, which is not a tool", where, hint)

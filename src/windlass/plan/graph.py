@@ -132,9 +132,13 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
     if step.prompt is not None:
         yield from _texts("prompt", step.prompt)
         yield from _texts("files", step.files)
-    if step.check:
-        for index, use in enumerate(step.arguments["check"]):
-            yield from _texts(f"check[{index}]", use["with"])
+    if isinstance(step.only, str):
+        yield "only", step.only, True
+    if step.check or step.pick_checks:
+        arguments = step.arguments
+        for where, key in (("check", "check"), ("pick.check", "pick")):
+            for index, use in enumerate(arguments.get(key, ())):
+                yield from _texts(f"{where}[{index}]", use["with"])
     yield from _texts("question", step.question)
     yield from _texts("with", step.with_)
     yield from _texts("env", step.env)

@@ -44,9 +44,12 @@ __all__ = [
     "Importance",
     "Limits",
     "Permits",
+    "Pick",
     "Plan",
     "Retry",
     "Step",
+    "ToolCheck",
+    "WorkspaceChoice",
     "parse_duration",
 ]
 
@@ -192,6 +195,16 @@ def _listed_check(value: Any) -> Any:
     return [value] if isinstance(value, str | dict) else value
 
 
+Checks = Annotated[tuple[str | ToolCheck, ...], Before(_listed_check)]
+
+
+class Pick(CheckedValue):
+    """The choice of one item of a `foreach` by checks."""
+
+    check: Checks
+    """Checks that the work of an agent has to pass to be the result. What fails is not sent back to it."""
+
+
 DEFAULT_TRIES = 3
 FAILURES_EACH = 2
 """Checks that fail with one of several models before the next one goes on."""
@@ -243,7 +256,9 @@ class Step(CheckedValue):
     """Turns that the agent may take."""
     merge: StepId | None = None
     """The step whose agents' branches are merged, one after the other."""
-    check: Annotated[tuple[str | ToolCheck, ...], Before(_listed_check)] = ()
+    only: str | int | list[int] | None = None
+    """Of a merge: the items whose branches are merged: a number from 0, a list, or an expression that gives either."""
+    check: Checks = ()
     """Commands or tools that check the agent's work: it is done when all pass. Values of templates are quoted."""
     protect: Annotated[tuple[str, ...], Before(_listed)] = ()
     """Files of the checks that the agent must not change: paths, folders and patterns. They are put back before it."""
@@ -261,8 +276,9 @@ class Step(CheckedValue):
     """An expression; the step is skipped when it is false."""
     foreach: str | list[Any] | None = None
     """A list, or an expression that gives one: the step runs once for each `item`."""
-    pick: Literal["first"] | None = None
-    """Of a `foreach`: the first item that completes is the result, and the others are stopped."""
+    pick: Literal["first"] | Pick | None = None
+    """Of a `foreach`: the first item that completes is the result, and the others are stopped. With a check: the first
+    agent whose work passes it."""
     importance: Importance = Importance.NORMAL
     retry: Annotated[Retry, Before(_retry_from_number)] = Retry.model_construct()
     timeout: Duration | None = None
@@ -295,8 +311,8 @@ class Step(CheckedValue):
             raise ValueError(f"`{wrong[0]}` is for agents, and this step has no `agent`")
         if self.question is not None and (self.approve not in (Approve.ALWAYS, Approve.SENSITIVE) or self.merge):
             raise ValueError("`question` goes with `approve: always` or `sensitive`, before a step that is no merge")
-        if self.pick is not None and self.foreach is None:
-            raise ValueError("`pick` takes one of the items of a `foreach`, and this step has none")
+        if wrong_choice := self._wrong_choice():
+            raise ValueError(wrong_choice)
         if wrong_checks := self._wrong_checks():
             raise ValueError(wrong_checks)
         commands = self.run is not None or self.tool == "shell"
@@ -325,13 +341,30 @@ class Step(CheckedValue):
             return self.model_copy(update={"with_": {**self.with_, "env": {**env, **own}}})
         return self.model_copy(update={"env": {**env, **self.env}})
 
+    @property
+    def pick_checks(self) -> tuple[str | ToolCheck, ...]:
+        """Checks that choose among the items."""
+        return self.pick.check if isinstance(self.pick, Pick) else ()
+
+    def _wrong_choice(self) -> str:
+        """Return the problem of `pick` or `only`."""
+        if self.pick is not None and self.foreach is None:
+            return "`pick` takes one of the items of a `foreach`, and this step has none"
+        if self.pick_checks and not self.is_agent:
+            return "`pick.check` is for agents; of other steps `pick: first` takes the first that does not fail"
+        if isinstance(self.pick, Pick) and (not self.pick.check or _has_empty(self.pick.check)):
+            return "`pick.check` is empty"
+        if self.only is not None and self.merge is None:
+            return "`only` names the items that a `merge` takes, and this step has none"
+        return ""
+
     def _wrong_checks(self) -> str:
         """Return the problem of the checks, or of what goes with them."""
-        if any(isinstance(check, str) and not check.strip() for check in self.check):
+        if _has_empty(self.check):
             return "`check` is empty"
         if self.tries is not None and not self.check and self.output is None:
             return "`tries` counts the tries to pass `check` and `output`, and this step has neither"
-        if self.protect and not self.check:
+        if self.protect and not self.check and not self.pick_checks:
             return "`protect` names files that `check` needs, and this step has no `check`"
         return self._wrong_models() if self.models else ""
 
@@ -388,7 +421,8 @@ class Step(CheckedValue):
         if self.is_code:
             return self._for_code()
         if self.merge is not None:
-            return {"step": self.merge, "check": [_use_of(check) for check in self.check]}
+            only = {} if self.only is None else {"only": _as_template(self.only)}
+            return {"step": self.merge, "check": [_use_of(check) for check in self.check], **only}
         if self.run is None and self.tool != "shell":
             return self.with_
         limits = self.limits.model_dump(exclude_none=True, mode="json") if self.limits is not None else None
@@ -419,6 +453,8 @@ class Step(CheckedValue):
         }
         if self.check:
             told["check"] = [_use_of(check) for check in self.check]
+        if self.pick_checks:
+            told["pick"] = [_use_of(check) for check in self.pick_checks]
         if self.protect:
             told["protect"] = list(self.protect)
         if self.output is not None:
@@ -441,6 +477,15 @@ class Step(CheckedValue):
         if self.limits is not None:
             told["limits"] = self.limits.model_dump(exclude_none=True, mode="json")
         return told
+
+
+def _has_empty(checks: tuple[str | ToolCheck, ...]) -> bool:
+    return any(isinstance(check, str) and not check.strip() for check in checks)
+
+
+def _as_template(value: Any) -> Any:
+    """An expression in braces, which keeps the type of its result; any other value as it is."""
+    return f"{{{{ {value} }}}}" if isinstance(value, str) and "{{" not in value else value
 
 
 def _use_of(check: str | ToolCheck) -> dict[str, Any]:

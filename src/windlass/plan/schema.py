@@ -13,7 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry, Step
+from windlass.plan.model import (
+    MAX_STEPS,
+    Budget,
+    Limits,
+    Permits,
+    Pick,
+    Plan,
+    Retry,
+    Step,
+    ToolCheck,
+    WorkspaceChoice,
+)
 from windlass.plan.quantities import StepLimits
 from windlass.plan.service import ServiceCheck
 from windlass.plan.yamlread import Path
@@ -33,6 +44,7 @@ _LEVELS = {
     "retry": _keys(Retry),
     "budget": _keys(Budget),
     "permissions": _keys(Permits),
+    "pick": _keys(Pick),
     "limits of a step": _keys(StepLimits),
 }
 _HOMES = {
@@ -42,6 +54,7 @@ _HOMES = {
     "retry": "it belongs in a step's `retry`",
     "budget": "it belongs in a `budget`",
     "permissions": "it belongs in a step's `permissions`",
+    "pick": "it belongs in a step's `pick`",
     "limits of a step": "it belongs in a step's `limits`",
 }
 _SYNONYMS = {
@@ -71,7 +84,7 @@ _EXPECTED = {
 }
 _LONGEST_WORD = 200
 """Nobody misspells longer ones, and to compare them takes memory."""
-_UNIONS = ("run", "when", "foreach", "handoff")
+_UNIONS = ("run", "when", "foreach", "handoff", "only", "pick")
 """Fields of a step that take several types: pydantic's errors name the type that was tried, too."""
 
 
@@ -143,7 +156,7 @@ class _Entry:
         self._data = data
         self._path = path
         self._types = [entry["type"] for entry in entries]
-        self._texts = [_EXPECTED.get(entry["type"], entry["msg"]) for entry in entries]
+        self._texts = [_EXPECTED.get(entry["type"], _choices(entry) or entry["msg"]) for entry in entries]
         self._found = entries[0]["input"]
         self._context: dict[str, Any] = entries[0].get("ctx", {})
 
@@ -209,6 +222,11 @@ class _Entry:
         return self.say(f"{prefix}expected {expected}, found {kind_of(found)}", self._path, hint)
 
 
+def _choices(entry: Mapping[str, Any]) -> str:
+    """The words that a field takes, where it takes few."""
+    return str(entry["ctx"]["expected"]) if entry["type"] == "literal_error" else ""
+
+
 def _path(loc: tuple[str | int, ...]) -> Path:
     """Pydantic's location as a path in the data, without the names of tried types."""
     if len(loc) > 3 and loc[0] == "steps" and loc[2] in _UNIONS:
@@ -249,8 +267,8 @@ def plan_schema() -> dict[str, Any]:
     from windlass.plan.triggers import FolderWatch, Trigger, WebhookTrigger  # a plan holds them as data
 
     raw, trigger = Plan.model_json_schema(by_alias=True), Trigger.model_json_schema(by_alias=True)
-    own = (Step, Limits, StepLimits, Retry, Budget, Permits, Trigger, FolderWatch, WebhookTrigger, ServiceCheck)
-    models = {model.__name__: model for model in own}
+    own = (Step, Limits, StepLimits, Retry, Budget, Permits, Pick, ToolCheck, WorkspaceChoice)
+    models = {model.__name__: model for model in (*own, Trigger, FolderWatch, WebhookTrigger, ServiceCheck)}
     found = {**trigger.pop("$defs"), **raw.pop("$defs"), "Trigger": trigger}
     definitions = {name: _tidy(inner, models.get(name)) for name, inner in found.items()}
     raw["properties"]["triggers"]["items"] = {"$ref": "#/$defs/Trigger"}
@@ -260,8 +278,13 @@ def plan_schema() -> dict[str, Any]:
     step["oneOf"] = [{"required": [key]} for key in ("run", "tool", "prompt", "code", "merge")]
     for owner in (step["properties"], raw["properties"], starts):
         owner["budget"] = _or_short(owner["budget"], {"type": "number", "minimum": 0})
-    for name in ("skills", "files"):
+    for name in ("skills", "files", "models", "protect", "workspace"):
         step["properties"][name] = _or_short(step["properties"][name], {"type": "string"})
+    for owner in (step["properties"], definitions["Pick"]["properties"]):
+        owner["check"] = _or_short(owner["check"], {"type": "string"})
+        owner["check"]["anyOf"].append({"$ref": "#/$defs/ToolCheck"})
+    files = definitions["WorkspaceChoice"]["properties"]
+    files["files"] = _or_short(files["files"], {"type": "string"})
     grants = step["properties"]["grants"]
     grants["anyOf"] = [form for form in grants["anyOf"] if form != {"type": "null"}] + [{"type": "string"}]
     listed = step["properties"]["needs"]

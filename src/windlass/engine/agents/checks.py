@@ -49,7 +49,8 @@ class WorkChecks:
         catalog: ToolCatalog,
     ) -> None:
         """`catalog` is for plans that are the result of an agent."""
-        self._uses: Sequence[Mapping[str, Any]] = arguments.get("check", ())
+        self._own: Sequence[Mapping[str, Any]] = arguments.get("check", ())
+        self._uses = (*self._own, *arguments.get("pick", ()))
         self._form: Mapping[str, Any] | Literal["plan"] | None = arguments.get("output")
         self._catalog = catalog
         self._protected: Sequence[str] = arguments.get("protect", ())
@@ -66,6 +67,8 @@ class WorkChecks:
         if self._none or agent is None or agent.claim is None or agent.told:
             return None
         claim, checked = agent.claim, agent.checked
+        if checked is not None and checked.attempt == agent.lost and self._is_final(checked):
+            raise self._refusal(checked, claim, can_go_on=True)  # it was cut off right before this
         if checked is not None:
             return claim if checked.passed else None
         return None if await self._send_back(claim, can_go_on=True) else claim
@@ -99,9 +102,9 @@ class WorkChecks:
             return False
         failed = results[-1]
         self._note(f"{which}: failed ({failed.check})")
-        if number >= self._tries or not can_go_on:
+        if self._is_final(checked) or not can_go_on:
             await self._contact.record(checked)
-            raise ToolError.of(self._given_up(number, failed, can_go_on), claim)  # with its text
+            raise self._refusal(checked, claim, can_go_on=can_go_on)
         self._contact.tell(checked)
         await self._contact.record(ev.AgentTold(now, step, uuid.uuid4().hex[:12], _told(failed, restored), "check"))
         return True
@@ -165,15 +168,30 @@ class WorkChecks:
             if not answer.allow:
                 raise ToolError("the check was denied by a person", category=Category.PERMISSION)
 
+    def _is_final(self, checked: ev.AgentChecked) -> bool:
+        """True if the agent is not told of a check that failed. What fails the check of `pick` is out, unless a person
+        has it tried again (number 0)."""
+        out = checked.number > 0 and self._was_to_pick(checked)
+        return not checked.passed and (out or checked.number >= self._tries)
+
+    def _was_to_pick(self, checked: ev.AgentChecked) -> bool:
+        """True if the last of these checks is one of `pick`."""
+        return sum(not result.of_form for result in checked.results) > len(self._own)
+
+    def _refusal(self, checked: ev.AgentChecked, claim: str, *, can_go_on: bool) -> ToolError:
+        """The failure of work that does not pass, with the agent's text."""
+        failed = checked.results[-1]
+        to_pick = self._was_to_pick(checked)
+        failure = self._not_picked(failed) if to_pick else self._given_up(checked.number, failed, can_go_on)
+        return ToolError.of(failure, claim)
+
     def _given_up(self, number: int, failed: ev.CheckResult, can_go_on: bool) -> Failure:
         times = "once" if number == 1 else f"{number} times"
         why = "" if can_go_on else "; the runtime keeps no conversation to go on in"
-        code = f" (exit code {failed.exit_code})" if failed.exit_code is not None else ""
-        last = failed.output.strip().rsplit("\n", 5)[-5:]
         return Failure(
             Category.LOGIC,
             f"the {'result' if failed.of_form else 'work'} was checked {times} and does not pass{why}: "
-            f"{failed.check}{code}: " + "\n".join(last)[-500:],
+            f"{_and_end(failed)}",
             advice=(
                 f"go on in the same conversation: windlass retry {self._call.execution} {self._call.step}",
                 f"tell the agent how: windlass say {self._call.execution} {self._call.step} TEXT",
@@ -181,8 +199,21 @@ class WorkChecks:
             ),
         )
 
+    def _not_picked(self, failed: ev.CheckResult) -> Failure:
+        return Failure(
+            Category.LOGIC,
+            f"the work does not pass the check of `pick`: {_and_end(failed)}",
+            advice=(f"have the agent go on: windlass retry {self._call.execution} {self._call.step}",),
+        )
+
     def _note(self, text: str) -> None:
         self._call.output("note", f"{text}\n")
+
+
+def _and_end(failed: ev.CheckResult) -> str:
+    """The check, with the end of its output."""
+    code = f" (exit code {failed.exit_code})" if failed.exit_code is not None else ""
+    return f"{failed.check}{code}: " + "\n".join(failed.output.strip().rsplit("\n", 5)[-5:])[-500:]
 
 
 async def run_check(name: str, arguments: Mapping[str, Any], call: Call, tools: Toolbox, use: Use) -> ev.CheckResult:

@@ -44,8 +44,9 @@ class _Branch(NamedTuple):
 async def merge_branches(deps: AgentDeps, arguments: Mapping[str, Any], call: Call, contact: Contact) -> Any:
     """Merge the branches of a step's agents; the step's output, or an error that names what is left."""
     step = contact.state.steps[str(arguments["step"])]
-    branches = [branch for one in (step, *(step.children or ())) if (branch := _branch_of(one)) is not None]
-    if not branches:
+    chosen = _chosen(step, arguments["only"]) if "only" in arguments else (step, *(step.children or ()))
+    branches = [branch for one in chosen if (branch := _branch_of(one)) is not None]
+    if not branches and chosen:
         raise ToolError(
             f"step {step.id} has no work to merge: none of its agents has completed in a worktree",
             category=Category.CONFIGURATION,
@@ -74,6 +75,24 @@ async def merge_branches(deps: AgentDeps, arguments: Mapping[str, Any], call: Ca
         else:
             merged.append(named)
     return await _finish(folder, merged, left, checks, partial(_ask, deps, folder, contact))
+
+
+def _chosen(step: StepState, only: Any) -> list[StepState]:
+    """The items that `only` names, in the order of the items. Each has to have work: it was chosen for it."""
+    items = step.children or ()
+    wanted = only if isinstance(only, list | tuple) else [only]
+    numbers = range(len(items))
+    if strange := [one for one in wanted if isinstance(one, bool) or one not in numbers]:
+        most = len(items) - 1
+        raise ToolError(
+            f"`only` names {strange[0]!r}, and the items of {step.id} are 0 to {most}", category=Category.LOGIC
+        )
+    found = [items[number] for number in sorted({int(one) for one in wanted})]
+    if idle := [item for item in found if _branch_of(item) is None]:
+        raise ToolError(
+            f"`only` names {idle[0].id}, which has no work to merge: it is {idle[0].status}", category=Category.LOGIC
+        )
+    return found
 
 
 def _branch_of(step: StepState) -> _Branch | None:

@@ -28,6 +28,15 @@ __all__ = ["AgentTool", "MergeTool"]
 
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
+_CHECKS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"tool": {"type": "string"}, "with": {"type": "object"}},
+        "required": ["tool", "with"],
+        "additionalProperties": False,
+    },
+}
 _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -39,15 +48,8 @@ _SCHEMA: dict[str, Any] = {
         "skills": _TEXTS,
         "files": _TEXTS,
         "max_turns": {"type": "integer", "minimum": 1},
-        "check": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"tool": {"type": "string"}, "with": {"type": "object"}},
-                "required": ["tool", "with"],
-                "additionalProperties": False,
-            },
-        },
+        "check": _CHECKS,
+        "pick": _CHECKS,
         "protect": _TEXTS,
         "output": {"anyOf": [{"type": "object"}, {"const": "plan"}]},
         "tries": {"type": "integer", "minimum": 1},
@@ -182,7 +184,7 @@ class MergeTool(Tool):
     description: str = "Merges the branches of agents' worktrees, each checked."
     schema = {
         "type": "object",
-        "properties": {"step": {"type": "string"}, "check": _SCHEMA["properties"]["check"]},
+        "properties": {"step": {"type": "string"}, "only": {}, "check": _CHECKS},
         "required": ["step"],
         "additionalProperties": False,
     }

@@ -42,8 +42,8 @@ def _candidates(state: State, named: StepState | None) -> Iterable[StepState]:
 
 
 def _checks_of(step: StepState) -> list[dict[str, Any]]:
-    given = step.input.get("check") if isinstance(step.input, dict) and step.agent is not None else None
-    return given or []
+    given = step.input if isinstance(step.input, dict) and step.agent is not None else {}
+    return [*given.get("check", ()), *given.get("pick", ())]
 
 
 async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Clock) -> ev.AgentChecked:
