@@ -3,7 +3,7 @@
 The git folder is ours and lies in the home; its working tree is the user's. It borrows the repository's objects, and
 new ones are written to it. So no filter, hook or setting of the repository takes part (an agent could have changed
 them), files are recorded byte for byte, and nothing of the user's is locked or written. The index is kept: it knows
-which files have not changed since the last record, so that recording costs about as much as `git status`.
+which files have not changed since it was written, so that recording costs about as much as `git status`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from windlass.errors import ToolError
 from windlass.workspaces.git import TIMEOUT, GitFailed, Repository, escaped, find_repository, locked, run_git
+from windlass.workspaces.small_changes import changed_tree
 from windlass.workspaces.store import ChangedFile, FileEntry, Recorded, ShownChange, TooLarge
 
 __all__ = ["GitStore"]
@@ -47,8 +48,11 @@ class GitStore:
             (self._folder / "index.lock").unlink(missing_ok=True)  # of a command that was killed: the lock is ours
             self._refuse_slow()
             names = self._changed(lock)
-            if names is not None and not names and (tree := self._known_tree()):
-                return Recorded(str(self.root), f"git:{tree}")
+            if names is not None and (known := self._known_tree()):
+                git = partial(self._git, holding=lock, timeout=LONGEST)
+                tree = changed_tree(git, self.root, known, names, self._hash_of) if names else known
+                if tree:
+                    return Recorded(str(self.root), f"git:{tree}")
             note = "" if names is not None and self._update(names, lock) else self._add(lock)
             tree = self._git("write-tree", holding=lock).decode().strip()
             (self._folder / "tree").write_text(f"{tree} {self._index_mark()}")
@@ -107,8 +111,11 @@ class GitStore:
         return self._git("cat-file", "blob", blob)
 
     def blob_of(self, content: bytes) -> str:
+        return self._hash_of(b"blob", content)
+
+    def _hash_of(self, kind: bytes, content: bytes) -> str:
         digest = hashlib.sha256 if self._format == "sha256" else hashlib.sha1
-        return digest(b"blob %d\0" % len(content) + content).hexdigest()
+        return digest(b"%s %d\0" % (kind, len(content)) + content).hexdigest()
 
     def diffs(self, before: str, after: str) -> Iterator[ShownChange]:
         changes = self.changes(before, after)
