@@ -97,8 +97,10 @@ async def test_k4_a_conflict_and_a_failed_check_stay_on_their_branches_and_are_n
     assert git(folder, "show", f"windlass/{state.id}/fix.1:same") == "two\n"
     assert git(folder, "log", "--format=%s", f"windlass/{state.id}/fix.2").splitlines() == ["fix[2]: bad=1", "first"]
     async with world.engine() as engine:
-        listed = {one["step"]: one["work"] for one in await engine.workspaces(state.id, clean=True)}
-    assert {listed["fix[1]"], listed["fix[2]"]} == {"1 files not committed"}, "the merge that nobody ended is kept"
+        found = await engine.workspaces(state.id, clean=True)
+    listed = {one["step"]: one["work"] for one in found}
+    assert [one["merge"]["state"] for one in found] == ["merged", "left", "left", "merged"]
+    assert {listed["fix[1]"], listed["fix[2]"]} == {"a merge that was not ended: 1 file"}
     assert worktrees(folder) == 2
 
 

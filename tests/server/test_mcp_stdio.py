@@ -30,7 +30,7 @@ async def test_i2_an_execution_is_started_over_stdio_followed_and_its_output_com
     async with client(project, mode, ear=ear) as mcp:
         tools = {tool.name for tool in (await mcp.list_tools()).tools}
         words = ("execute", "status", "transcript", "say", "context", "budget", "history", "estimate", "diff", "undo")
-        words += ("interrupt", "resume", "approve", "tool")
+        words += ("workspaces", "interrupt", "resume", "approve", "tool")
         assert tools == {"code", "code_search", *(f"engine_{word}" for word in words)}
         plan = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi"}]}
         started = shown(await mcp.call_tool("engine_execute", {"plan": plan}))

@@ -20,6 +20,8 @@ export type TranscriptPage = components["schemas"]["TranscriptPage"];
 export type EventPage = components["schemas"]["EventPage"];
 export type ArtifactList = components["schemas"]["ArtifactList"];
 export type FileChanges = components["schemas"]["FileChanges"];
+export type ListedFolder = components["schemas"]["ListedFolder"];
+export type FolderList = components["schemas"]["FolderList"];
 export type WaitingGate = components["schemas"]["WaitingGate"];
 export type Problem = components["schemas"]["Problem"];
 

@@ -1,5 +1,6 @@
 import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
+import { Link } from "wouter";
 import { api, given, type OneStep, type StepList } from "../api/client";
 import type { LiveExecution } from "../live/use_execution";
 import { Diff, looksLikeDiff } from "../ui/diff";
@@ -22,6 +23,7 @@ import { useStepEvents } from "./use_step_events";
 import { Value } from "./value";
 import { type CheckedAgent, Verdict } from "./verdict";
 import { waitWords } from "./words";
+import { Worktrees } from "./worktrees";
 
 interface PaneProps {
   list: StepList;
@@ -108,6 +110,9 @@ function Whole({ list, data, at, past, follow, actions, choose }: WholeProps) {
     ...(isAgent && !past && !data.items
       ? [{ name: "Changes", part: <Changes execution={execution} step={data.id} status={data.status} /> }]
       : []),
+    ...(!past && hasFolders(data, isAgent)
+      ? [{ name: "Worktrees", part: <Worktrees {...{ execution, choose }} step={data.id} status={data.status} /> }]
+      : []),
     { name: "Log", part: <Log events={events} /> },
     { name: "Input", part: <Input data={data} prompts={events.prompts} /> },
     { name: "Attempts", part: <Attempts data={data} events={events} /> },
@@ -126,6 +131,12 @@ function Whole({ list, data, at, past, follow, actions, choose }: WholeProps) {
       <Tabs tabs={tabs} chosen={tab} choose={setTab} />
     </>
   );
+}
+
+/** A merge, an agent with a folder of its own, or several agents, of which each may have one. */
+function hasFolders(data: Detail, isAgent: boolean): boolean {
+  const given = data.input as { workspace?: unknown } | null;
+  return data.tool === "merge" || (isAgent && Boolean(data.items || given?.workspace));
 }
 
 function firstTab(data: Detail, isAgent: boolean): string {
@@ -166,10 +177,21 @@ function Output({ data }: { data: Detail }) {
   const text = typeof data.output === "string" ? data.output : (data.output as { diff?: unknown })?.diff;
   return (
     <>
+      {isDraft(data) && (
+        <p>
+          <Link href={`/start?draft=${data.execution}&step=${encodeURIComponent(data.id)}`}>
+            Review, edit and start this plan
+          </Link>
+        </p>
+      )}
       {looksLikeDiff(text) && <Diff text={text} />}
       <Value value={data.output} label="Output" />
     </>
   );
+}
+
+function isDraft(data: Detail): boolean {
+  return typeof data.output === "string" && (data.input as { output?: unknown } | null)?.output === "plan";
 }
 
 function Input({ data, prompts }: { data: Detail; prompts: { attempt: number; system: string; prompt: string }[] }) {

@@ -1,7 +1,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { useLocation, useSearchParams } from "wouter";
-import { api, type CheckedPlan, given, type PlanList, type Snapshot, type UsedPlan } from "../api/client";
+import { Link, useLocation, useSearchParams } from "wouter";
+import { api, type CheckedPlan, given, type OneStep, type PlanList, type Snapshot, type UsedPlan } from "../api/client";
 import { useTitle } from "../ui/home";
 import { Notice } from "../ui/notice";
 import { ProblemNotice } from "../ui/problem";
@@ -20,15 +20,24 @@ export interface Given {
   workdir?: string;
 }
 
+const FEW_STEPS = 12;
+
 export default function StartPage() {
   useTitle("Start a plan");
   const [search, setSearch] = useSearchParams();
   const used = search.get("plan") ?? "";
+  const draft = search.get("draft");
   return (
     <section className="page start" aria-labelledby="start">
       <h1 id="start">Start a plan</h1>
       <UsedPlans used={used} choose={(id) => setSearch(id ? { plan: id } : {})} />
-      {used ? <UsedPlanForm key={used} execution={used} /> : <TextForm />}
+      {draft ? (
+        <DraftForm execution={draft} step={search.get("step") ?? "draft"} />
+      ) : used ? (
+        <UsedPlanForm key={used} execution={used} />
+      ) : (
+        <TextForm />
+      )}
     </section>
   );
 }
@@ -82,8 +91,34 @@ function UsedPlanForm({ execution }: { execution: string }) {
   );
 }
 
-function TextForm() {
-  const [text, setText] = useState("");
+/** A plan that an agent drafted: nothing of it runs before a person has read it, and maybe changed it. */
+function DraftForm({ execution, step }: { execution: string; step: string }) {
+  const { data, error } = useQuery({
+    queryKey: ["draft", execution, step],
+    queryFn: async () => {
+      const path = { execution, step };
+      const drafted = await given<OneStep>(api.GET("/api/executions/{execution}/steps/{step}", { params: { path } }));
+      const plan = await given<UsedPlan>(api.GET("/api/plans/{execution}", { params: { path: { execution } } }));
+      return { text: drafted.output, workdir: plan.workdir };
+    },
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  if (error) return <ProblemNotice error={error} />;
+  if (!data) return <p className="soft">Loading …</p>;
+  if (typeof data.text !== "string") return <p className="soft">This step has no drafted plan.</p>;
+  return (
+    <>
+      <p>
+        An agent drafted this plan in <Link href={`/executions/${execution}`}>{execution.slice(-8)}</Link>. Nothing of
+        it has run. Change its text as you like; it runs when you start it.
+      </p>
+      <TextForm first={data.text} workdir={data.workdir} />
+    </>
+  );
+}
+
+function TextForm({ first = "", workdir }: { first?: string; workdir?: string }) {
+  const [text, setText] = useState(first);
   const settled = useSettled(text, 400);
   const read = async (file: File | undefined) => file && setText(await file.text());
   return (
@@ -108,8 +143,42 @@ function TextForm() {
           placeholder={"name: hello\nsteps:\n  - id: greet\n    run: echo hello"}
         />
       </label>
-      {settled.trim() && <Checked chosen={{ plan_text: settled }} text={settled} />}
+      {!text && <DraftRequest />}
+      {settled.trim() && <Checked chosen={{ plan_text: settled, ...(workdir ? { workdir } : {}) }} text={settled} />}
     </>
+  );
+}
+
+/** Has an agent draft a plan for a task; the page of that execution leads back here. */
+function DraftRequest() {
+  const [, navigate] = useLocation();
+  const [task, setTask] = useState("");
+  const draft = useMutation({
+    mutationFn: () =>
+      // The server fills in what is left out; its types have every field.
+      given<Snapshot>(api.POST("/api/executions", { body: { task, strategy: "plan" } as never })),
+    onSuccess: (started) => navigate(`/executions/${started.id}?step=draft`),
+  });
+  return (
+    <form
+      className="field"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (task.trim()) draft.mutate();
+      }}
+    >
+      <label className="field">
+        Or a task, for which an agent drafts a plan
+        <textarea rows={3} value={task} onChange={(event) => setTask(event.target.value)} />
+      </label>
+      {draft.error && <PlanProblems error={draft.error} />}
+      <div>
+        <button type="submit" disabled={draft.isPending || !task.trim()}>
+          {draft.isPending ? "Starting …" : "Draft a plan"}
+        </button>{" "}
+        <span className="soft">You read it before it runs.</span>
+      </div>
+    </form>
   );
 }
 
@@ -124,6 +193,30 @@ function Checked({ chosen, text, last }: { chosen: Given; text?: string; last?: 
   if (error) return <PlanProblems error={error} {...(text === undefined ? {} : { text })} />;
   if (!data) return <p className="soft">Checking …</p>;
   return <StartForm key={JSON.stringify(data.inputs)} plan={data} chosen={chosen} {...(last ? { last } : {})} />;
+}
+
+/** The steps as they will run, with what each waits for and where a person is asked. */
+function Outline({ plan }: { plan: CheckedPlan }) {
+  const left = plan.steps - plan.outline.length;
+  return (
+    <details className="outline" open={plan.outline.length <= FEW_STEPS}>
+      <summary>Steps</summary>
+      <ol>
+        {plan.outline.map((step) => (
+          <li key={step.id}>
+            <strong>
+              <Text>{step.id}</Text>
+            </strong>{" "}
+            <Text>{step.does}</Text>
+            {step.needs.length > 0 && <span className="soft"> after {step.needs.join(", ")}</span>}
+            {step.foreach && <span className="soft"> · once for each item</span>}
+            {step.asks && <span className="wait"> · asks for approval</span>}
+          </li>
+        ))}
+      </ol>
+      {left > 0 && <p className="soft">and {left} more</p>}
+    </details>
+  );
 }
 
 function StartForm({ plan, chosen, last }: { plan: CheckedPlan; chosen: Given; last?: Record<string, unknown> }) {
@@ -184,6 +277,7 @@ function StartForm({ plan, chosen, last }: { plan: CheckedPlan; chosen: Given; l
         />
         {badBudget && <span className="bad">Write an amount like 2.50.</span>}
       </label>
+      <Outline plan={plan} />
       <Estimate chosen={chosen} />
       {start.error && <PlanProblems error={start.error} />}
       <div>

@@ -58,6 +58,8 @@ def workspaces(
             removed = " (removed)" if one.get("removed") else ""
             out(f"{one['execution']}  {one['step']}  {one['work']}{removed}")
             out(f"  {one['path']}{'  ' + one['branch'] if one['branch'] else ''}")
+            if (merge := one["merge"]) is not None and merge["state"] != "merged":
+                out(f"  {merge['step']}: {merge['state']}{': ' + merge['reason'] if merge['reason'] else ''}")
         if not found:
             say("No folders of agents.")
         return 0

@@ -195,6 +195,14 @@ class Client:
         found: dict[str, Any] = await self._ask("GET", f"{_path(execution)}/diff", query={"step": step})
         return found
 
+    async def workspaces(self, execution: str = "", *, clean: bool = False) -> dict[str, Any]:
+        """Folders of agents with the state of their work: of one execution, or of all. With `clean`, those without work
+        that would be lost are removed."""
+        if clean:
+            return await self._post("/api/workspaces/clean", {"execution": execution})
+        found: dict[str, Any] = await self._ask("GET", "/api/workspaces", query={"execution": execution})
+        return found
+
     async def undo(self, execution: str, step: str) -> dict[str, Any]:
         """Undo the file changes of a finished step, unless a file was changed since."""
         return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/undo", None)

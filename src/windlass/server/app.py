@@ -29,6 +29,7 @@ from windlass.server.routes.executions import execution_routes
 from windlass.server.routes.home import health_routes, home_routes
 from windlass.server.routes.plans import plan_routes
 from windlass.server.routes.steps import step_list_routes
+from windlass.server.routes.workspaces import workspace_routes
 from windlass.server.saved import saved_routes
 from windlass.server.service import Service
 from windlass.server.stream import stream_routes
@@ -80,6 +81,7 @@ def create_routes(service: Service) -> FastAPI:
         step_routes,
         approval_routes,
         plan_routes,
+        workspace_routes,
         home_routes,
         health_routes,
     )

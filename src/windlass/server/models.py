@@ -455,6 +455,16 @@ class PlanInput(_Told):
     default: Any
 
 
+class OutlinedStep(_Told):
+    """A step of a plan that has not run."""
+
+    id: str
+    does: str = Field(description="The command, the tool, or the agent with its task, in one line.")
+    needs: list[str]
+    foreach: bool
+    asks: bool = Field(description="A person is asked before it runs, as the plan says.")
+
+
 class CheckedPlan(_Told):
     """A plan that is valid, in short."""
 
@@ -465,6 +475,7 @@ class CheckedPlan(_Told):
     inputs: list[PlanInput]
     budget: dict[str, Any] | None
     warnings: list[str]
+    outline: list[OutlinedStep] = Field(description="The steps in an order in which they can run, at most 200.")
 
 
 class EventPage(_Told):
@@ -516,6 +527,37 @@ class AgentWork(_Told):
 class FileChanges(_Told):
     execution: str
     changes: list[AgentWork]
+
+
+class MergePlace(_Told):
+    """The place of a branch in a merge."""
+
+    step: str = Field(description="The step that merges it.")
+    state: Literal["waits", "with its agent", "merged", "left", "out"] = Field(
+        description="`left` stays on its branch; `out` takes no part."
+    )
+    reason: str
+
+
+class ListedFolder(_Told):
+    """A folder that an agent or a merge has for itself."""
+
+    execution: str
+    step: str
+    kind: Literal["worktree", "copy"]
+    path: str
+    branch: str
+    work: str = Field(description="`no work`, `merged`, `in use`, or the work that would be lost.")
+    merge: MergePlace | None
+    removed: bool | None = Field(default=None, description="Of a clean-up: false if it was kept.")
+
+
+class Cleaning(_Request):
+    execution: str = Field(default="", max_length=100, description="Only of this execution.")
+
+
+class FolderList(_Told):
+    workspaces: list[ListedFolder]
 
 
 class UndoneFiles(_Told):

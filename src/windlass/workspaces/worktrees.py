@@ -30,6 +30,7 @@ __all__ = [
     "find_worktree",
     "git_at",
     "git_in",
+    "is_on_branch",
     "lock_of",
     "open_copy",
     "open_worktree",
@@ -364,7 +365,9 @@ def work_in(worktree: Worktree) -> str:
         brought = set(worktree.files)
         listed = git_in(worktree, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").split(b"\0")
         if changed := [one for one in listed if one and os.fsdecode(one[3:]) not in brought]:
-            return f"{len(changed)} files not committed"
+            count = f"{len(changed)} file{'s' if len(changed) > 1 else ''}"
+            merges = (_admin(repository, worktree.path) / "MERGE_HEAD").exists()
+            return f"a merge that was not ended: {count}" if merges else f"{count} not committed"
         at = git_in(worktree, "rev-parse", "--verify", "HEAD^{commit}").decode().strip()
         if at not in (tip, worktree.base):
             return "commits that are not on its branch"
@@ -378,6 +381,15 @@ def work_in(worktree: Worktree) -> str:
         return "merged"
     count = int(git_at(repository, "rev-list", "--count", f"{worktree.base}..{tip}"))
     return f"{count} commit{'s' if count > 1 else ''} not merged"
+
+
+def is_on_branch(workdir: Path, commit: str, branch: str) -> bool:
+    """True if a branch of the repository is there and has the commit."""
+    repository = find_repository(workdir)
+    if repository is None or not _tip(repository, branch):
+        return False
+    asked = ("for-each-ref", f"--contains={commit}", "--format=%(refname)", f"refs/heads/{branch}")
+    return bool(git_at(repository, *asked).strip())
 
 
 def _tip(repository: Repository, branch: str) -> str:

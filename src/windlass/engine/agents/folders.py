@@ -1,4 +1,5 @@
-"""The folders that agents were given (K4): listed with the state of their work, and removed where none is lost."""
+"""The folders that agents were given (K4): listed with the state of their work and their place in a merge, and removed
+where no work is lost."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ import msgspec
 
 from windlass.core import events as ev
 from windlass.core.state import State, StepState
+from windlass.core.transitions import StepStatus
 from windlass.engine.agents.workspace import worktree_from
 from windlass.errors import ToolError
 from windlass.workspaces.store import store_of
-from windlass.workspaces.worktrees import find_worktree, remove_worktree, work_in
+from windlass.workspaces.worktrees import branch_of, find_worktree, is_on_branch, remove_worktree, work_in
 
 __all__ = ["list_folders", "remove_folders"]
 
@@ -35,6 +37,7 @@ def list_folders(state: State, driven: bool, home: Path) -> list[dict[str, Any]]
                     "path": folder.path,
                     "branch": folder.branch,
                     "work": work,
+                    "merge": _merge_of(state, step, folder),
                 }
             )
     return found
@@ -62,6 +65,35 @@ def _folders(state: State) -> Iterator[tuple[StepState, ev.WorkspaceOpened]]:
             opened = ev.WorkspaceOpened(0.0, step.id, step.attempts, "worktree", path, True, workdir)
             names = {"repository": found.repository, "branch": found.branch, "base": found.base}
             yield step, msgspec.structs.replace(opened, **names)
+
+
+def _merge_of(state: State, owner: StepState, folder: ev.WorkspaceOpened) -> dict[str, str] | None:
+    """The step that merges the branch, with what became of it there; None if none does."""
+    named = owner.parent.id if owner.parent is not None else owner.id
+    merge = next((step for step in state.steps.values() if step.spec.merge == named), None)
+    if merge is None or not folder.branch:
+        return None
+    found = {"step": merge.id, "state": "waits", "reason": ""}
+    output = merge.output if isinstance(merge.output, dict) else {}
+    left = {one["step"]: one["reason"] for one in output.get("left", ())}
+    if owner.settled and owner.status is not StepStatus.COMPLETED:
+        return {**found, "state": "out", "reason": owner.skipped_because or f"it is {owner.status}"}
+    if owner.agent is not None and owner.agent.reopening:
+        return {**found, "state": "with its agent", "reason": "it brings its work together with that of the others"}
+    if owner.id in left:
+        return {**found, "state": "left", "reason": left[owner.id]}
+    if any(one["step"] == owner.id for one in output.get("merged", ())) or _is_merged(state, merge, owner):
+        return {**found, "state": "merged"}
+    if merge.settled:
+        return {**found, "state": "out", "reason": merge.skipped_because or f"{merge.id} is {merge.status}"}
+    return found
+
+
+def _is_merged(state: State, merge: StepState, owner: StepState) -> bool:
+    """True if a merge that is under way has taken the work."""
+    if owner.agent is None or not owner.agent.commit or merge.settled or not merge.attempts:
+        return False
+    return is_on_branch(Path(state.workdir), owner.agent.commit, branch_of(state.id, merge.id))
 
 
 def _work(step: StepState, folder: ev.WorkspaceOpened, home: Path) -> str:

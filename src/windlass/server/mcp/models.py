@@ -189,6 +189,23 @@ class DiffView(BaseModel):
     changes: list[WorkView]
 
 
+class FolderView(BaseModel):
+    """A folder that an agent or a merge has for itself."""
+
+    execution: str
+    step: str
+    kind: str
+    path: str
+    branch: str
+    work: str = Field(description="`no work`, `merged`, `in use`, or the work that would be lost.")
+    merge: dict[str, str] | None = Field(description="The step that merges it, its state there, and the reason.")
+    removed: bool | None = Field(default=None, description="Of a clean-up: false if it was kept.")
+
+
+class FoldersView(BaseModel):
+    workspaces: list[FolderView]
+
+
 class UndoView(BaseModel):
     """Files of a step that were put back."""
 

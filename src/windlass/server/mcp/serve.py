@@ -53,6 +53,7 @@ def mcp_server(
     server.add_tool(tools.engine_say, annotations=ACTS)
     server.add_tool(tools.engine_diff, annotations=READS)
     server.add_tool(tools.engine_undo, annotations=ACTS)
+    server.add_tool(tools.engine_workspaces, annotations=ACTS)
     server.add_tool(tools.engine_budget, annotations=READS)
     server.add_tool(tools.engine_history, annotations=READS)
     server.add_tool(tools.engine_estimate, annotations=READS)

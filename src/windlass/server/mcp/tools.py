@@ -58,6 +58,8 @@ from windlass.server.mcp.models import (
     DiffView,
     EstimateView,
     ExecutionView,
+    FoldersView,
+    FolderView,
     HistoryView,
     RetryChange,
     SaidView,
@@ -384,6 +386,21 @@ class Tools:
         head = await engine.find(execution)
         changes = await engine.undo(head.id, step, by=said_by(ctx))
         return cleaned(UndoView(execution=head.id, step=step, changes=changes))
+
+    @told
+    async def engine_workspaces(
+        self,
+        ctx: Context[Any, Any],
+        execution: Annotated[str, Field(description="Only of this execution; its id, or a unique beginning.")] = "",
+        clean: Annotated[bool, Field(description="Remove those without work that would be lost.")] = False,
+    ) -> FoldersView:
+        """List the worktrees and copies that agents work in: branch, state of the work, place in a merge.
+
+        With `clean`, folders without unmerged work are removed with their branches; the others are kept.
+        """
+        engine = await self._engines(False)
+        found = await engine.workspaces(execution, clean=clean, by=said_by(ctx))
+        return cleaned(FoldersView(workspaces=[FolderView(**one) for one in found]))
 
     @told
     async def engine_approve(

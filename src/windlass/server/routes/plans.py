@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +14,15 @@ from starlette.responses import Response
 from windlass.clock import iso
 from windlass.engine.plans import LoadedPlan
 from windlass.engine.run_request import RunRequest
+from windlass.plan.model import DEFAULT_ROLE, Approve, Plan
+from windlass.plan.prepare import prepare
 from windlass.server import models
 from windlass.server.routes.shared import Id, answer, problems
 from windlass.server.service import Service
 
 __all__ = ["plan_routes"]
 
+MOST_OUTLINED, LONGEST_LINE = 200, 200
 LOOKED_THROUGH = 1000
 """Executions in which plans are looked for, from the newest on."""
 
@@ -74,6 +78,21 @@ def _outline(loaded: LoadedPlan) -> dict[str, Any]:
         ],
         "budget": {"usd": plan.budget.usd, "tokens": plan.budget.tokens} if plan.budget is not None else None,
         "warnings": list(loaded.warnings),
+        "outline": [_outlined(plan, step) for step in prepare(plan).graph.order[:MOST_OUTLINED]],
+    }
+
+
+def _outlined(plan: Plan, name: str) -> dict[str, Any]:
+    step = plan.by_id[name]
+    does = f"{step.agent or DEFAULT_ROLE}: {step.prompt}" if step.is_agent else step.tool_name
+    if step.run is not None:
+        does = step.run if isinstance(step.run, str) else shlex.join(step.run)
+    return {
+        "id": name,
+        "does": " ".join(does.split())[:LONGEST_LINE],
+        "needs": list(prepare(plan).graph.needs[name]),
+        "foreach": step.foreach is not None,
+        "asks": step.approve is Approve.ALWAYS,
     }
 
 
