@@ -197,6 +197,9 @@ def workspaces() -> Iterator[Row]:
     ratio = found.warm / found.status
     text = f"{ratio:.2f}× ({found.status * 1000:.0f} ms)"
     yield Row("  over git status", text, "≤ 1.2×", ratio <= 1.2)
+    ratio = found.worktree / found.worktree_add
+    text = f"{ratio:.2f}× ({found.worktree_add:.1f} s)"
+    yield Row("a worktree for an agent, over git worktree add", text, "≤ 1.5×", ratio <= 1.5)
 
 
 def stream() -> Iterator[Row]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 __all__ = ["FILES", "SnapshotCost", "snapshot_cost"]
 
 FILES = 50_000
-ROUNDS = 9
+ROUNDS, WORKTREES = 9, 3
 
 
 class SnapshotCost(NamedTuple):
@@ -25,6 +25,10 @@ class SnapshotCost(NamedTuple):
     """Two records, as around a step: before it, and after it with three changed files."""
     status: float
     """`git status` at the same two moments."""
+    worktree: float
+    """A worktree for an agent, proven apart and marked."""
+    worktree_add: float
+    """`git worktree add`."""
 
 
 def git(folder: Path, *arguments: str) -> bytes:
@@ -74,4 +78,23 @@ def snapshot_cost(folder: Path) -> SnapshotCost:
         theirs.append(both(2 * number, lambda: git(repository, "status", "--porcelain")))
         find_store(repository, home).record()
         ours.append(both(2 * number + 1, lambda: find_store(repository, home).record()))
-    return SnapshotCost(first, statistics.median(ours), statistics.median(theirs))
+    made = _worktrees(repository, folder / "data")
+    return SnapshotCost(first, statistics.median(ours), statistics.median(theirs), *made)
+
+
+def _worktrees(repository: Path, data: Path) -> tuple[float, float]:
+    """Medians of the making of worktrees, ours and git's own in turn; each is removed before the next."""
+    from windlass.workspaces.worktrees import open_worktree, remove_worktree
+
+    shutil.rmtree(data, ignore_errors=True)
+    os.environ["XDG_DATA_HOME"] = str(data)
+    plain = data / "plain"
+    ours, theirs = [], []
+    for number in range(WORKTREES):
+        theirs.append(timed(lambda: git(repository, "worktree", "add", "-q", "-b", "plain", str(plain), "HEAD")))
+        git(repository, "worktree", "remove", "--force", str(plain))
+        git(repository, "branch", "-D", "plain")
+        execution = f"bench-{number}"
+        ours.append(timed(lambda name=execution: open_worktree(repository, name, "work")))
+        remove_worktree(open_worktree(repository, execution, "work"))
+    return statistics.median(ours), statistics.median(theirs)

@@ -177,3 +177,24 @@ def test_k4_a_merge_names_a_step_with_worktrees() -> None:
     assert check_plan(shared) == []
     with pytest.raises(ValueError, match="`tries` is for agents"):
         Step(id="m", merge="fix", check="true", tries=2)
+
+
+async def test_k5_an_execution_that_is_removed_takes_its_folders_and_records_along_and_no_work(
+    project: Project,
+) -> None:
+    folder = repository(project)
+    world = AgentWorld(project, writers())
+    first = await world.run(merging("a=1", "b=2"))
+    other = await world.run(merging("c=1", "same=1", "same=2"))
+    stores = project.home / "snapshots"
+    assert len(list((stores / other.id).glob("*.git"))) == 3
+    async with world.engine() as engine:
+        await engine.forget(first.id)
+        assert not (stores / first.id).exists()
+        assert [one["step"] for one in await engine.workspaces()] == ["fix[0]", "fix[1]", "fix[2]"]
+        assert [file["path"] for one in await engine.diff(other.id) for file in one["files"]][:2] == ["c", "same"]
+        await engine.forget(other.id)
+    branches = git(folder, "branch", "--list", "windlass/*", "--format=%(refname:short)").split()
+    assert branches == [f"windlass/{other.id}/fix.2"], "the one that was not merged"
+    assert worktrees(folder) == 1
+    assert [place.name for place in stores.iterdir() if place.name in (first.id, other.id)] == []

@@ -128,7 +128,7 @@ class Engine:
         self._resumer = Resumer(drivers, observer, requests, plans, launcher, handle, ledger, agents)
         self._control = control = Control(drivers, observer, requests, launcher, agents)
         self._messages = AgentMessages(drivers, observer, requests, self._starter)
-        self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control, kept_files)
+        self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control, kept_files, home=home)
         self._transcripts = Transcripts(observer, home / "artifacts", kept_files)
         self.damaged = observer.damaged
         """Executions that were found damaged, by id."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +46,8 @@ class Housekeeping:
         ledger: Ledger,
         control: Control,
         kept_files: KeptFiles | None = None,
+        *,
+        home: Path,
     ) -> None:
         self._drivers = drivers
         self._journal = drivers.journal
@@ -52,6 +56,7 @@ class Housekeeping:
         self._ledger = ledger
         self._control = control
         self._kept_files = kept_files
+        self._home = home
 
     async def checkpoint(self, execution: str) -> Path:
         """Write a portable file of the execution as it is now, whichever process drives it."""
@@ -107,12 +112,30 @@ class Housekeeping:
             ids = [head.id for head in heads[first : first + REMOVED_TOGETHER]]
             if self._kept_files is not None:
                 await self._kept_files.remove(ids)
+            for removed in ids:
+                await self._leave_folders(removed)
             await self._journal.remove(*ids)
             for removed in ids:
                 self._checkpoints.forget(removed)
                 self._observer.damaged.pop(removed, None)
         running = await self._journal.heads(statuses=[ExecutionStatus.RUNNING])
         return await self._journal.reclaim(QUICKLY_RECLAIMED if any(map(self._drivers.driven, running)) else None)
+
+    async def _leave_folders(self, execution: str) -> None:
+        """Remove the folders of its agents, and the records of their files. Work that would be lost stays, with its
+        branch."""
+        from windlass.workspaces.store import stores_of  # few commands need it
+        from windlass.workspaces.worktrees import place_of
+
+        if place_of(execution, "x").parent.is_dir():
+            try:
+                found = await self._control.workspaces(execution, clean=True)
+            except WindlassError as error:
+                _log.warning("the folders of the agents of %s stay: %s", execution, error.message)
+            else:
+                for one in (one for one in found if not one["removed"]):
+                    _log.warning("%s of %s stays (%s): %s", one["step"], execution, one["work"], one["path"])
+        await asyncio.to_thread(shutil.rmtree, stores_of(execution, self._home), ignore_errors=True)
 
     async def sweep(self) -> list[tuple[str, str]]:
         """Deal with executions that were paused for too long: cancel them, or name those to resume (D3)."""

@@ -29,6 +29,7 @@ __all__ = [
     "find_store",
     "shown",
     "store_of",
+    "stores_of",
 ]
 
 GIT, FILES = "git", "files"
@@ -138,10 +139,25 @@ def store_of(root: Path, kind: str, home: Path) -> Store:
     if kind == GIT:
         from windlass.workspaces.git_store import GitStore
 
-        return GitStore(root, home / "snapshots" / f"{key}.git", home)
+        return GitStore(root, _place(root, home, f"{key}.git"), home)
     from windlass.workspaces.file_store import FileStore
 
-    return FileStore(root, home / "snapshots" / key, home)
+    return FileStore(root, _place(root, home, key), home)
+
+
+def stores_of(execution: str, home: Path) -> Path:
+    """The place for the stores of the folders that agents of an execution have for themselves."""
+    return home / "snapshots" / execution
+
+
+def _place(root: Path, home: Path, name: str) -> Path:
+    """The folder of a store: of an agent's own folder it is the execution's, and goes with it."""
+    from windlass.workspaces.worktrees import place_of
+
+    usual, folders = home / "snapshots" / name, place_of("x", "x").parent.parent
+    if not root.is_relative_to(folders) or usual.exists():  # where earlier versions had all of them
+        return usual
+    return stores_of(root.relative_to(folders).parts[0], home) / name
 
 
 def shown(path: str) -> str:
