@@ -87,7 +87,7 @@ async def test_k9_a_drafted_plan_is_reviewed_and_edited_before_it_runs(
         page = await open_page(server, "/start", allow=("422",))
         await page.get_by_label("Or a task, for which an agent drafts a plan").fill("Count <b>them</b>.")
         await page.get_by_role("button", name="Draft a plan").click()
-        await page.wait_for_url("**/executions/*")
+        await page.wait_for_url(re.compile("/executions/"))
         pane = page.get_by_role("complementary", name="Step draft")
         await pane.get_by_role("tab", name="Output").click()
         await pane.get_by_role("link", name="Review, edit and start this plan").click()

@@ -161,7 +161,6 @@ function DraftRequest() {
   });
   return (
     <form
-      className="field"
       onSubmit={(event) => {
         event.preventDefault();
         if (task.trim()) draft.mutate();

@@ -66,7 +66,7 @@ class NewExecution(_Request):
     tasks: list[Text | dict[str, Any]] | None = Field(
         default=None, min_length=1, max_length=10_000, description="Several: texts, or {id, task, depends_on}."
     )
-    strategy: Literal["single", "multi", "parallel"] | None = Field(
+    strategy: Literal["single", "multi", "parallel", "plan"] | None = Field(
         default=None, description="Strategy that turns tasks into a plan."
     )
     role: Name | None = None

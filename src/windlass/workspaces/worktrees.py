@@ -365,9 +365,9 @@ def work_in(worktree: Worktree) -> str:
         brought = set(worktree.files)
         listed = git_in(worktree, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").split(b"\0")
         if changed := [one for one in listed if one and os.fsdecode(one[3:]) not in brought]:
-            count = f"{len(changed)} file{'s' if len(changed) > 1 else ''}"
+            files = f"{len(changed)} file{'s' if len(changed) > 1 else ''}"
             merges = (_admin(repository, worktree.path) / "MERGE_HEAD").exists()
-            return f"a merge that was not ended: {count}" if merges else f"{count} not committed"
+            return f"a merge that was not ended: {files}" if merges else f"{files} not committed"
         at = git_in(worktree, "rev-parse", "--verify", "HEAD^{commit}").decode().strip()
         if at not in (tip, worktree.base):
             return "commits that are not on its branch"
