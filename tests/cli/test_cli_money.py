@@ -245,6 +245,56 @@ def test_c6_on_a_terminal_the_agent_goes_on_with_the_answer(
     assert (project.path / "winch.txt").exists() is written
 
 
+def test_c6_always_in_the_terminal_shows_the_rule_saves_it_and_is_not_asked_again(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    _model, env = served(*writing())
+    terminal = windlass.terminal("run", "--task", "Write it down", "--progress", "plain", **env)
+    terminal.expect("always: save the rule files.write(winch.txt) in ")
+    terminal.expect("Allow it? [y]es, [a]lways, [n]o, [l]ater: ")
+    terminal.type("a\n")
+    ran = terminal.ended()
+    assert (ran.code, ran.out) == (0, "task: Written.\n"), str(ran)
+    assert "saved the rule files.write(winch.txt) in " in terminal.shown
+    assert "files.write(winch.txt)" in windlass("config", "get", "permissions.allow").out
+    (project.path / "winch.txt").unlink()
+    _model, env = served(*writing())
+    assert windlass("run", "--task", "Write it down", **env).out == "task: Written.\n"
+    assert project.lines("winch.txt") == ["a drum"]
+
+
+def test_c6_a_rule_that_cannot_be_saved_answers_nothing_and_says_so(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    _model, env = served(*writing())
+    terminal = windlass.terminal("run", "--task", "Write it down", "--progress", "plain", **env)
+    terminal.expect("Allow it? [y]es, [a]lways, [n]o, [l]ater: ")
+    project.user_file("config.toml", "not = [toml\n")
+    terminal.type("a\n")
+    ran = terminal.ended()
+    assert ran.code == 3, str(ran)
+    assert not (project.path / "winch.txt").exists()
+    project.user_file("config.toml", "")
+    windlass("approve", project.ids()[0], "task", "--always")
+    assert windlass("resume", project.ids()[0], "--json", **env).json["status"] == "completed"
+
+
+def test_c6_an_answer_with_always_saves_the_rule_or_says_why_there_is_none(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    _model, env = served(*writing())
+    windlass("run", "--task", "Write it down", code=3, **env)
+    (execution,) = project.ids()
+    assert "--always is for what is allowed" in windlass("approve", execution, "task", "--always", "--deny", code=2).err
+    told = windlass("approve", execution, "task", "--always").err
+    assert "saved the rule files.write(winch.txt) in " in told
+    assert windlass("resume", execution, "--json", **env).json["status"] == "completed"
+    plan = project.plan("steps: [{id: a, run: echo hi, approve: always}]")
+    windlass("run", plan, code=3)
+    refused = windlass("approve", project.ids()[-1], "a", "--always", code=2)
+    assert "rules are for what agents ask" in refused.err
+
+
 def test_c6_another_process_answers_while_the_agent_waits(
     project: Project, windlass: Windlass, served: Served, until: Any
 ) -> None:

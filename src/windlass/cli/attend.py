@@ -13,7 +13,7 @@ from windlass.cli.view import View
 from windlass.core import events as ev
 from windlass.core.approval import YES
 from windlass.engine.engine import Engine
-from windlass.errors import NotPermitted
+from windlass.errors import NotPermitted, UsageError, WindlassError
 
 __all__ = ["ApprovalPrompt"]
 
@@ -27,6 +27,8 @@ class ApprovalPrompt:
         self._view = view
         self._yes = yes
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._saving: set[asyncio.Task[None]] = set()
+        """Answers that also save a rule: they are carried through, whatever becomes of their question."""
         self._one_at_a_time = asyncio.Lock()
 
     def take(self, event: ev.Event, *, past: bool = False) -> None:
@@ -58,16 +60,18 @@ class ApprovalPrompt:
         for task in self._asking.values():
             task.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await asyncio.gather(*self._saving)
 
     async def _ask(self, asked: ev.ApprovalAsked) -> None:
         allow, note = True, YES
         if not self._yes:
+            from windlass.cli.always import rule_offer
             from windlass.engine.preview import difference, rests_on
 
             async with self._one_at_a_time:
                 with self._view.aside():
                     say("")
-                    say(f"Step {asked.step} asks to run {asked.tool} with exactly:")
+                    say(f"Step {self._name(asked.step)} asks to run {asked.tool} with exactly:")
                     say_lines(json.dumps(asked.input, indent=2, ensure_ascii=False))
                     if self._view.state is not None and (
                         change := difference(asked.input, self._view.state.workdir, asked.basis)
@@ -79,9 +83,15 @@ class ApprovalPrompt:
                         say(asked.question)
                     if forecast := await self._forecast():
                         say(f"forecast: {forecast}")
-                    sys.stderr.write("Allow it? [y]es, [n]o, [l]ater: ")
+                    if rule := await self._rule(asked):
+                        say(rule_offer(rule))
+                    always = "[a]lways, " if rule else ""
+                    sys.stderr.write(f"Allow it? [y]es, {always}[n]o, [l]ater: ")
                     sys.stderr.flush()
                     answer = (await _line()).strip().lower()
+            if rule and answer in ("a", "always"):
+                self._saving.add(asyncio.get_running_loop().create_task(self._save(asked, rule)))
+                return
             if answer not in ("y", "yes", "n", "no"):
                 await self._engine.pause(self._execution, by=who())
                 return
@@ -92,6 +102,31 @@ class ApprovalPrompt:
         except NotPermitted as error:
             say(error.message)
             await self._engine.pause(self._execution, by="windlass")
+
+    async def _save(self, asked: ev.ApprovalAsked, rule: str) -> None:
+        """Allow what was asked and save the rule; if neither is possible, the question waits for a later answer."""
+        from windlass.cli.always import allow_always
+
+        try:
+            await allow_always(self._engine, self._execution, asked.step, rule, digest=asked.digest)
+        except WindlassError as error:
+            say(error.message)
+            if asked.step in (await self._engine.state(self._execution)).questions:
+                await self._engine.pause(self._execution, by="windlass")
+
+    def _name(self, step: str) -> str:
+        """The step's id, and its name where it has one."""
+        found = self._view.state.steps.get(step) if self._view.state is not None else None
+        return f"{step} ({found.spec.name})" if found is not None and found.spec.name else step
+
+    async def _rule(self, asked: ev.ApprovalAsked) -> str:
+        """The rule that would allow this from now on; empty where there is none."""
+        from windlass.cli.always import readable_rule
+
+        try:
+            return await readable_rule(self._engine, self._execution, asked.step)
+        except UsageError:
+            return ""
 
     async def _forecast(self) -> str:
         """The rest of the execution, for the person to know what the answer leads to."""

@@ -13,6 +13,7 @@ from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
+from windlass.errors import UsageError
 
 __all__ = ["register"]
 
@@ -72,6 +73,9 @@ def approve(
     execution: ExecutionId,
     step: StepName,
     deny: Annotated[bool, Option("--deny", help="Refuse instead")] = False,
+    always: Annotated[
+        bool, Option("--always", help="Also save the exact rule that lets agents do this without asking")
+    ] = False,
     note: Annotated[str, Option("--note", help="Reason, saved with the answer")] = "",
     as_json: AsJson = False,
     home: Home = None,
@@ -81,10 +85,18 @@ def approve(
     \b
     windlass approve @last publish
     windlass approve @last publish --deny --note "after the holidays"
+    windlass approve @last fix --always
     """
+    if always and deny:
+        raise UsageError("--always is for what is allowed: leave out --deny")
 
     async def work(engine: Engine) -> int:
-        await engine.approve(execution, step, allow=not deny, by=who(), note=note)
+        if always:
+            from windlass.cli.always import allow_always, readable_rule
+
+            await allow_always(engine, execution, step, await readable_rule(engine, execution, step), note=note)
+        else:
+            await engine.approve(execution, step, allow=not deny, by=who(), note=note)
         state = await engine.state(execution)
         say(f"{step} is {'denied' if deny else 'approved'}")
         if as_json:
