@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "View", "view_for"]
 
 _MOST_ROWS = 30
+_OTHER_ROWS = 4
+"""Rows of the screen that are not for steps: the headline of up to two, the count of hidden steps, the cursor."""
+_NARROW = 90
+"""Columns below which the headline has a shorter bar, a second row for the forecast, and not the execution's id."""
+_FAILED_ALIKE = 3
+"""Failures with the same message that a log has a line for; the others are counted."""
 _LONG_LINE = 160
 """Characters of an agent's line after which its words are shown before it is whole."""
 _WORTH_A_LINE = 10.0
@@ -133,6 +139,8 @@ class PlainView(View):
         """The beginnings of lines, by step and stream."""
         self._since: dict[tuple[str, str], float] = {}
         """The times of the first words in them."""
+        self._alike: dict[tuple[type[ev.Event], str], int] = {}
+        """Failures of items and of their attempts, by their message."""
 
     def show(self, entry: Entry, state: State) -> None:
         event = entry.event
@@ -154,6 +162,8 @@ class PlainView(View):
                 self._begun[key] = rest
             return
         text = describe(event, state)
+        if isinstance(event, ev.AttemptFailed | ev.StepFailed) and self._is_one_of_many(event, state):
+            return
         if text is not None:
             self._finish_lines(getattr(event, "step", None), clock)
             settled = isinstance(event, ev.AttemptFinished | ev.StepFailed | ev.StepSkipped | ev.StepCompleted)
@@ -175,7 +185,19 @@ class PlainView(View):
             self._write(f"{time.strftime('%H:%M:%S', time.localtime(now))} {progress(self.state):.0f} %, {text}")
 
     def __exit__(self, *_error: object) -> None:
-        self._finish_lines(None, time.strftime("%H:%M:%S"))
+        clock = time.strftime("%H:%M:%S")
+        self._finish_lines(None, clock)
+        for (kind, message), count in self._alike.items():
+            if count > _FAILED_ALIKE and kind is ev.StepFailed:
+                self._write(f"{clock} ✗ {count - _FAILED_ALIKE} more items failed with: {message}")
+
+    def _is_one_of_many(self, event: ev.AttemptFailed | ev.StepFailed, state: State) -> bool:
+        """Count a failure of an item; True if there were enough lines with its message."""
+        if state.steps[event.step].parent is None:
+            return False
+        key = type(event), event.failure.message
+        self._alike[key] = self._alike.get(key, 0) + 1
+        return self._alike[key] > _FAILED_ALIKE
 
     def _finish_lines(self, step: str | None, clock: str) -> None:
         """Write the unfinished lines of a step (or of all) before another message about it."""
@@ -232,42 +254,58 @@ class LiveView(View):
         state = self.state
         if state is None:
             return Text("…")
-        width = self._live.console.width
-        rows = _rows(state)
+        width, height = self._live.console.size
+        rows = _rows(state, min(_MOST_ROWS, max(height - _OTHER_ROWS, 1)))
         lines = [_line(step, width) for step in rows]
         hidden = sum(1 + len(s.children or ()) for s in state.top_level()) - len(rows)
         if hidden > 0:
             lines.append(Text(f"  … and {hidden} more steps", style="dim"))
-        return Group(_headline(state, self.forecast), *lines)
+        return Group(_headline(state, self.forecast, width), *lines)
 
 
-def _headline(state: State, forecast: Forecast | None) -> Text:
+def _headline(state: State, forecast: Forecast | None, width: int) -> Text:
+    """One row, or two where the screen is narrow; what does not fit is cut off at the end."""
     from rich.text import Text
+
+    narrow = width < _NARROW
 
     elapsed = duration(state.worked(time.time()))
     done = progress(state)
-    bar = "━" * round(done / 5) + "─" * (20 - round(done / 5))
-    text = Text()
-    text.append(one_line(state.plan.name), style="bold")
+    length = 8 if narrow else 20
+    bar = "━" * round(done * length / 100) + "─" * (length - round(done * length / 100))
+    text = Text(no_wrap=True, overflow="ellipsis")
+    name = Text(one_line(state.plan.name), style="bold")
+    name.truncate(max(width // 4, 8), overflow="ellipsis")
+    text.append_text(name)
     text.append(f"  {state.status}  {bar} {done:.0f}%  {elapsed}  ", style="cyan")
     ahead = forecast.text(time.time()) if forecast is not None and state.status is ExecutionStatus.RUNNING else ""
     if ahead:
-        text.append(f"{ahead}  ", style="cyan")
+        text.append(f"\n  {ahead}  " if narrow else f"{ahead}  ", style="cyan")
     if (cost := state.cost) != Cost() and not (ahead and forecast is not None and forecast.usd is not None):
         text.append(f"{cost_text(cost)}  ", style="magenta")
-    text.append(state.id, style="dim")
+    if not narrow:
+        text.append(state.id, style="dim")
     return text
 
 
-def _rows(state: State) -> list[StepState]:
-    """The steps worth their line: all if they fit, else those that move, then the newest settled."""
+def _rows(state: State, most: int) -> list[StepState]:
+    """The steps worth their line: all if they fit, else those that move, with the steps that they are items of.
+
+    Then come failed ones, and the newest settled.
+    """
     every = [row for step in state.top_level() for row in (step, *(step.children or ()))]
-    if len(every) <= _MOST_ROWS:
+    if len(every) <= most:
         return every
-    rank = {StepStatus.RUNNING: 0, StepStatus.WAITING: 0, StepStatus.PAUSED: 0, StepStatus.FAILED: 1}
-    chosen = sorted(every, key=lambda s: (rank.get(s.status, 2), -(s.finished_at or 0.0)))[:_MOST_ROWS]
+    chosen = sorted(every, key=lambda step: (_rank(step), -(step.finished_at or 0.0)))[:most]
     keep = {id(step) for step in chosen}
     return [step for step in every if id(step) in keep]
+
+
+def _rank(step: StepState) -> int:
+    """Low for what must be in sight."""
+    if step.status in (StepStatus.RUNNING, StepStatus.WAITING, StepStatus.PAUSED):
+        return 0 if step.children else 1
+    return {StepStatus.FAILED: 2, StepStatus.PENDING: 4}.get(step.status, 3)
 
 
 def _line(step: StepState, width: int) -> Text:
