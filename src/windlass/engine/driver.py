@@ -55,7 +55,7 @@ ABANDON_AFTER = 5.0
 
 
 class World(msgspec.Struct, frozen=True):
-    """KeptServices that all drivers of an engine share."""
+    """Services that all drivers of an engine share."""
 
     journal: Journal
     clock: Clock
