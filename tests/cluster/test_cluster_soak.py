@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -58,11 +59,12 @@ def test_d2_killed_and_frozen_workers_lose_nothing_and_repeat_nothing(cluster: L
     """A worker is killed every few seconds, and another one stands still for a minute, again and again."""
     workers = [cluster.worker("--slots", "20") for _ in range(3)]
     assert all([worker.name for worker in workers])
-    ids = asyncio.run(begin_all(cluster))
+    starter = ThreadPoolExecutor(1)
+    begun = starter.submit(asyncio.run, begin_all(cluster))
     chance, kills, thaws = random.Random(1), 0, 0
     frozen: WorkerProcess | None = None
     thaw_at = 0.0
-    while cluster.read(open_executions):
+    while not begun.done() or cluster.read(open_executions):
         due = time.monotonic() + BETWEEN
         killed = workers.pop(chance.randrange(len(workers)))
         killed.kill()
@@ -84,6 +86,7 @@ def test_d2_killed_and_frozen_workers_lose_nothing_and_repeat_nothing(cluster: L
     for worker in workers:
         worker.signal(signal.SIGTERM)
     assert [worker.process.wait() for worker in workers] == [0] * len(workers)
+    ids = begun.result()
     paid = Counter((cluster.project / "paid").read_text().split())
     asked = 0
     for id, events in cluster.read(lambda journal: events_of_all(journal, ids)).items():
