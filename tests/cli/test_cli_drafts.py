@@ -169,7 +169,7 @@ def test_k9_bad_input_is_refused_before_a_model_is_asked(project: Project, windl
     assert "drafts no plan" in windlass("plan", "draft", "--from", execution, code=2, **env).err
     assert "name one thing" in windlass("plan", "draft", code=2, **env).err
     assert "empty" in windlass("plan", "draft", " ", code=2, **env).err
-    assert "your word" in windlass("run", *TASK, "--detach", code=2, **env).err
+    assert "needs your approval" in windlass("run", *TASK, "--detach", code=2, **env).err
     project.plan("steps: [{id: a, agent: planner, prompt: p, output: code}]")
     assert "output" in windlass("plan", "check", "plan.yaml", code=2, **env).err
     assert model.requests == []
