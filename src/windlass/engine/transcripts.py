@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -89,7 +90,7 @@ def _check_agent(is_agent: bool, execution: str, step: str) -> None:
     if not is_agent:
         raise UsageError(
             f"step {step} of {execution} has no agent, so it has no transcript",
-            advice=(f"see its output: windlass logs {execution} --step {step}",),
+            advice=(f"see its output: windlass logs {execution} --step {shlex.quote(step)}",),
         )
 
 

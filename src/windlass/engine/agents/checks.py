@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -193,8 +194,8 @@ class WorkChecks:
             f"the {'result' if failed.of_form else 'work'} was checked {times} and does not pass{why}: "
             f"{_and_end(failed)}",
             advice=(
-                f"go on in the same conversation: windlass retry {self._call.execution} {self._call.step}",
-                f"tell the agent how: windlass say {self._call.execution} {self._call.step} TEXT",
+                f"go on in the same conversation: windlass retry {self._call.execution} {shlex.quote(self._call.step)}",
+                f"tell the agent how: windlass say {self._call.execution} {shlex.quote(self._call.step)} TEXT",
                 "raise `tries` of the step",
             ),
         )
@@ -203,7 +204,7 @@ class WorkChecks:
         return Failure(
             Category.LOGIC,
             f"the work does not pass the check of `pick`: {_and_end(failed)}",
-            advice=(f"have the agent go on: windlass retry {self._call.execution} {self._call.step}",),
+            advice=(f"have the agent go on: windlass retry {self._call.execution} {shlex.quote(self._call.step)}",),
         )
 
     def _note(self, text: str) -> None:

@@ -7,6 +7,7 @@ nothing of it is only in the files.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class AgentFolder:
             f"the {known.kind} of step {call.step}, {known.path}, is not on worker {worker}: another one worked in it",
             category=Category.CONFIGURATION,
             advice=(
-                f"when that worker is back: windlass retry {call.execution} {call.step}",
+                f"when that worker is back: windlass retry {call.execution} {shlex.quote(call.step)}",
                 "give such steps a `tag` of one worker, or all workers a shared folder as XDG_DATA_HOME",
             ),
         )
