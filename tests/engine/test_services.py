@@ -75,8 +75,19 @@ async def test_b5_the_end_of_a_service_is_the_failure_of_the_steps_that_need_it(
     assert error["message"] == "the service server ended while this step needed it: exit code 3: broken"
     look, again, *_more = error["advice"]
     assert look.endswith(f"windlass logs {execution.id} --step server")
-    assert again.endswith(f"windlass retry {execution.id} 'a'")
+    assert again.endswith(f"windlass retry {execution.id} a")
     assert "the service ended while it was needed: exit code 3: broken" in await notes(execution)
+
+
+async def test_b5_d2_a_step_that_runs_once_is_not_repeated_unasked_when_its_service_ends(
+    engine: Engine, project: Project
+) -> None:
+    server = "echo up; until [ -e die ]; do sleep 0.01; done; rm die; exit 3"
+    step = "{id: a, needs: [server], effect: once, retry: 3, run: echo x >> done.txt; touch die; exec sleep 1000}"
+    execution = await engine.start(plan_of(server, step), anyway=True, hold=False)
+    state = await execution.wait()
+    assert (state.status, state.paused_for) == ("paused", "decision")
+    assert project.lines("done.txt") == ["x"]
 
 
 async def test_b5_a_service_that_does_not_become_ready_fails_with_its_output(engine: Engine, project: Project) -> None:

@@ -9,6 +9,7 @@ nothing that the journal does not know: the step's start is on disk, and the att
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -107,12 +108,15 @@ class KeptServices:
                 return work.result()
             work.cancel()
             await asyncio.wait({work})
+            if not work.cancelled():  # it came to its own end first
+                return work.result()
         finally:
             if not work.done():  # this attempt was stopped
                 work.cancel()
                 await asyncio.wait({work})
         name, told = next((name, watch.result()) for name, watch in running.items() if watch.done())
-        return Outcome.failed(self._failure(name, step.id, f"ended while this step needed it: {told}"))
+        failure = self._failure(name, step.id, f"ended while this step needed it: {told}")
+        return Outcome(failure=failure, cut_off=True)
 
     def _needed(self, step: StepState) -> list[str]:
         """The services that a step needs; one that was skipped, or did not become ready, is none."""
@@ -137,7 +141,10 @@ class KeptServices:
         return self._failure(name, asking, f"could not be started again: {outcome.failure.message}")
 
     def _failure(self, name: str, asking: str, message: str) -> Failure:
-        look, again = f"windlass logs {self._state.id} --step {name}", f"windlass retry {self._state.id} '{asking}'"
+        look, again = (
+            f"windlass logs {self._state.id} --step {name}",
+            f"windlass retry {self._state.id} {shlex.quote(asking)}",
+        )
         advice = (f"see its output: {look}", f"mend it, then retry this step, which starts it again: {again}")
         return Failure(Category.LOGIC, f"the service {name} {message}", advice=advice)
 
