@@ -104,6 +104,34 @@ async def test_k4_a_conflict_and_a_failed_check_stay_on_their_branches_and_are_n
     assert worktrees(folder) == 2
 
 
+@pytest.mark.parametrize("pick", [None, "first"])
+async def test_k4_d8_a_fork_merges_the_branches_of_the_steps_that_it_keeps(
+    project: Project, tmp_path: Path, pick: str | None
+) -> None:
+    folder, fits = repository(project), tmp_path / "fits"
+    agents = writers()
+    world = AgentWorld(project, agents)
+    fix = agent("fix", foreach=["a=1", "b=2"], prompt="{{ item }}", workspace="worktree", pick=pick, check="true")
+    one = agent("one", prompt="c=3", workspace="worktree")
+    merges = [
+        Step(id=f"merge-{name}", merge=name, check=f"test -e {fits}", retry={"max": 0}) for name in ("fix", "one")
+    ]
+    state = await world.run(plan(fix, one, *merges, limits={"parallel": 1}))
+    assert [state.steps[step.id].status for step in merges] == ["failed", "failed"]
+    asked = len(agents.requests)
+    fits.touch()
+    async with world.engine() as engine:
+        again = await engine.fork(state.id)
+        ended = await (await engine.resume(again)).wait()
+        assert ended.status == "completed", [step.error for step in ended.steps.values()]
+        found = await engine.workspaces(again)
+    assert len(agents.requests) == asked, "no agent worked again"
+    assert [(folder / name).exists() for name in "abc"] == [True, pick is None, True]
+    assert {one["work"] for one in found} == {"merged"}
+    kept = [[item.agent and item.agent.verdict for item in one.steps["fix"].children or ()] for one in (state, ended)]
+    assert kept[0] == kept[1]
+
+
 async def test_k4_a_person_resolves_a_conflict_and_the_retry_takes_it(project: Project) -> None:
     folder = repository(project)
     world = AgentWorld(project, writers())
