@@ -132,6 +132,20 @@ async def test_k4_d8_a_fork_merges_the_branches_of_the_steps_that_it_keeps(
     assert kept[0] == kept[1]
 
 
+async def test_k4_d8_a_conflict_in_a_fork_stays_on_the_branch_of_the_original(project: Project) -> None:
+    repository(project)
+    agents = writers()
+    world = AgentWorld(project, agents)
+    state = await world.run(merging("same=one", "same=two"))
+    asked = len(agents.requests)
+    async with world.engine() as engine:
+        ended = await (await engine.resume(await engine.fork(state.id, from_step="merge"))).wait()
+    error = ended.steps["merge"].error
+    assert error is not None
+    assert f"fix[1] stays on windlass/{state.id}/fix.1: conflicts in same" in error.message
+    assert len(agents.requests) == asked, "no agent goes on in a folder of another execution"
+
+
 async def test_k4_a_person_resolves_a_conflict_and_the_retry_takes_it(project: Project) -> None:
     folder = repository(project)
     world = AgentWorld(project, writers())

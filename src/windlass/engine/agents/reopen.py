@@ -31,9 +31,10 @@ __all__ = ["can_go_on", "go_on"]
 
 
 def can_go_on(owner: StepState) -> bool:
-    """True unless it has gone on before, and came to an end without success."""
+    """True unless it has gone on before, and came to an end without success, or worked in the execution that this is a
+    fork of: its branch is that one's."""
     agent = owner.agent
-    return agent is not None and (agent.reopening or not agent.reopened)
+    return agent is not None and owner.input is not None and (agent.reopening or not agent.reopened)
 
 
 async def go_on(
