@@ -735,3 +735,18 @@ def test_a_misnamed_argument_is_found_even_where_values_are_templates() -> None:
     step = {"id": "a", "tool": "files.write", "with": {"pth": "{{ inputs.where }}"}}
     found = check_data({"inputs": {"where": "x"}, "steps": [step]}, tools=Catalogue())
     assert [problem.message for problem in found.problems] == ["step a: 'pth' is not an argument"]
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        ("{id: a, tool: files.read, workdir: sub, with: {path: x}}", "`workdir` is for commands and agents"),
+        ("{id: a, code: return 1, workdir: sub}", "`workdir` is for commands and agents"),
+        ("{id: a, run: ls, workdir: sub, with: {cwd: x}}", "`workdir` is given twice"),
+        ("{id: a, run: ls, workdir: '{{ steps.b.output }}'}", "b"),
+    ],
+)
+def test_b5_a_workdir_that_cannot_be_is_refused_with_the_reason(step: str, problem: str) -> None:
+    with pytest.raises(PlanInvalid) as refused:
+        load_text(f"name: p\nsteps:\n  - {step}\n")
+    assert problem in str(refused.value)

@@ -141,6 +141,7 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
                 yield from _texts(f"{where}[{index}]", use["with"])
     yield from _texts("question", step.question)
     yield from _texts("with", step.with_)
+    yield from _texts("workdir", step.workdir)
     yield from _texts("env", step.env)
     if step.service is not None:
         yield from _texts("service", step.arguments["service"])

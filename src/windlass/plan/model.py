@@ -228,6 +228,8 @@ class Step(CheckedValue):
     """A program: the body of an async JavaScript function, run in the sandbox. `{{ }}` in it is not filled in."""
     grants: Annotated[tuple[ToolPattern, ...] | None, Before(_listed)] = None
     """Tools that the program may call: names, and patterns like `files.*`. Left out is every tool, `[]` is none."""
+    workdir: str | None = field(default=None, min_length=1)
+    """The folder that the command or the agent works in; a template. It begins at the execution's working directory."""
     env: dict[str, Any] = field(default_factory=dict)
     """Variables of the command; text may be a template. `{from: NAME}` is the value of a variable that steps see."""
     service: ServiceCheck | None = None
@@ -321,17 +323,25 @@ class Step(CheckedValue):
             name for name in of_program if name in self.model_fields_set and not (commands and name == "limits")
         ]:
             raise ValueError(f"`{wrong[0]}` is for programs, and this step has no `code` (and no `tool`)")
-        if self.env and not commands:
-            raise ValueError("`env` is for commands, and this step has none")
-        if self.env and "env" in self.with_:
-            raise ValueError("`env` is given twice: in the step and in its `with`")
-        if self.service is not None and (not commands or self.foreach is not None):
-            raise ValueError(
-                "`service` is for one command, and " + ("a `foreach` is many" if commands else "this is none")
-            )
+        if wrong_command := self._wrong_command(commands):
+            raise ValueError(wrong_command)
         if self.limits is not None and (unfit := self._misfit(self.limits, commands)):
             raise ValueError(unfit)
         return self
+
+    def _wrong_command(self, commands: bool) -> str:
+        """Return the problem of a key of commands."""
+        if self.workdir is not None and not (commands or self.is_agent):
+            return "`workdir` is for commands and agents; other tools take paths as their arguments"
+        if self.workdir is not None and "cwd" in self.with_:
+            return "`workdir` is given twice: in the step and as `cwd` in its `with`"
+        if self.env and not commands:
+            return "`env` is for commands, and this step has none"
+        if self.env and "env" in self.with_:
+            return "`env` is given twice: in the step and in its `with`"
+        if self.service is not None and (not commands or self.foreach is not None):
+            return "`service` is for one command, and " + ("a `foreach` is many" if commands else "this is none")
+        return ""
 
     def with_variables(self, env: Mapping[str, Any]) -> Step:
         """The same command with these variables, as far as it does not set them itself; the same step if it is none."""
@@ -427,6 +437,8 @@ class Step(CheckedValue):
             return self.with_
         limits = self.limits.model_dump(exclude_none=True, mode="json") if self.limits is not None else None
         bounded: dict[str, Any] = {"limits": limits} if limits else {}
+        if self.workdir is not None:
+            bounded["cwd"] = self.workdir
         if self.env:
             bounded["env"] = self.env
         if self.service is not None:
@@ -450,6 +462,7 @@ class Step(CheckedValue):
             "skills": list(self.skills),
             "files": list(self.files),
             "max_turns": self.max_turns,
+            "workdir": self.workdir,
         }
         if self.check:
             told["check"] = [_use_of(check) for check in self.check]

@@ -32,6 +32,7 @@ from windlass.engine.agents.permits import permitted
 from windlass.engine.agents.plan_output import PlanCatalog, asks_for_plan
 from windlass.engine.agents.reservation import BudgetReservation
 from windlass.engine.agents.runtimes import Chosen, choose
+from windlass.engine.agents.workdir import in_workdir
 from windlass.engine.perform import Held
 from windlass.errors import REFUSED_CONTENT, Category, Failure, ToolError
 from windlass.ports import (
@@ -70,6 +71,7 @@ class AgentAttempt:
         agent = contact.step.agent
         self._origin = agent.session_origin if agent is not None else ""
         """The execution that this one was forked from, while the conversation is theirs."""
+        call = in_workdir(contact.step.spec, arguments, call)
         self._enter(call)
         self._account = ""
         self._version = ""

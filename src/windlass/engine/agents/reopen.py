@@ -21,6 +21,7 @@ from windlass.core import events as ev
 from windlass.core.state import StepState
 from windlass.engine.agents.attempt import AgentAttempt
 from windlass.engine.agents.deps import AgentDeps
+from windlass.engine.agents.workdir import workdir_of
 from windlass.errors import Category, ToolError
 from windlass.plan.model import DEFAULT_TRIES
 from windlass.ports import Call, Contact
@@ -73,7 +74,8 @@ async def go_on(
 
 
 def _prepare(owner: StepState, others: str, call: Call) -> tuple[Worktree, tuple[str, ...]]:
-    worktree = open_worktree(call.workdir, call.execution, owner.id, owner.input["workspace"].get("files", ()))
+    workdir = workdir_of(owner.spec, owner.input, call.workdir)
+    worktree = open_worktree(workdir, call.execution, owner.id, owner.input["workspace"].get("files", ()))
     return worktree, bring_in(worktree, others)
 
 

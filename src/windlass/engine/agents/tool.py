@@ -48,6 +48,7 @@ _SCHEMA: dict[str, Any] = {
         "skills": _TEXTS,
         "files": _TEXTS,
         "max_turns": {"type": "integer", "minimum": 1},
+        "workdir": {"type": "string"},
         "check": _CHECKS,
         "pick": _CHECKS,
         "protect": _TEXTS,

@@ -13,6 +13,7 @@ from windlass.core import events as ev
 from windlass.core.state import State, StepState
 from windlass.engine.agents.checks import run_check
 from windlass.engine.agents.file_changes import files_seen
+from windlass.engine.agents.workdir import workdir_of
 from windlass.engine.perform import AttemptRunner
 from windlass.errors import UsageError
 from windlass.ports import Call
@@ -46,6 +47,13 @@ def _checks_of(step: StepState) -> list[dict[str, Any]]:
     return [*given.get("check", ()), *given.get("pick", ())]
 
 
+def _folder_of(state: State, step: StepState) -> Path:
+    """The folder that the agent works in."""
+    if step.agent is not None and step.agent.workspace is not None:
+        return Path(step.agent.workspace.workdir)
+    return workdir_of(step.spec, step.input or {}, Path(state.workdir))
+
+
 async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Clock) -> ev.AgentChecked:
     assert step.agent is not None
     results: list[ev.CheckResult] = []
@@ -53,7 +61,7 @@ async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Cl
         execution=state.id,
         step=step.id,
         attempt=step.attempts,
-        workdir=Path(step.agent.workspace.workdir if step.agent.workspace is not None else state.workdir),
+        workdir=_folder_of(state, step),
         folder=runner.folder / state.id,
         processes=runner.processes,
         env=runner.env,
