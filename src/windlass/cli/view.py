@@ -36,7 +36,7 @@ _MOST_ROWS = 30
 _OTHER_ROWS = 4
 """Rows of the screen that are not for steps: the headline of up to two, the count of hidden steps, the cursor."""
 _NARROW = 90
-"""Columns below which the headline has a shorter bar, a second row for the forecast, and not the execution's id."""
+"""Columns below which the headline has a shorter bar, and a second row for the forecast and the execution's id."""
 _FAILED_ALIKE = 3
 """Failures with the same message that a log has a line for; the others are counted."""
 _LONG_LINE = 160
@@ -268,7 +268,6 @@ def _headline(state: State, forecast: Forecast | None, width: int) -> Text:
     from rich.text import Text
 
     narrow = width < _NARROW
-
     elapsed = duration(state.worked(time.time()))
     done = progress(state)
     length = 8 if narrow else 20
@@ -277,14 +276,14 @@ def _headline(state: State, forecast: Forecast | None, width: int) -> Text:
     name = Text(one_line(state.plan.name), style="bold")
     name.truncate(max(width // 4, 8), overflow="ellipsis")
     text.append_text(name)
-    text.append(f"  {state.status}  {bar} {done:.0f}%  {elapsed}  ", style="cyan")
+    text.append(f"  {state.status}  {bar} {done:.0f}%  {elapsed}", style="cyan")
+    text.append("\n  " if narrow else "  ")
     ahead = forecast.text(time.time()) if forecast is not None and state.status is ExecutionStatus.RUNNING else ""
     if ahead:
-        text.append(f"\n  {ahead}  " if narrow else f"{ahead}  ", style="cyan")
+        text.append(f"{ahead}  ", style="cyan")
     if (cost := state.cost) != Cost() and not (ahead and forecast is not None and forecast.usd is not None):
         text.append(f"{cost_text(cost)}  ", style="magenta")
-    if not narrow:
-        text.append(state.id, style="dim")
+    text.append(state.id, style="dim")
     return text
 
 
