@@ -52,7 +52,8 @@ async def test_h2_the_first_command_of_a_line_that_fails_ends_it(project: Projec
 
 async def test_a8_h2_what_a_command_leaves_running_is_killed_and_named(project: Project) -> None:
     async with windlass.open() as engine:
-        plan = Plan(steps=[Step(id="a", run="sleep 1000 & echo hi"), Step(id="b", run="sleep 0 & wait")])
+        left = "sleep 1000 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo hi"
+        plan = Plan(steps=[Step(id="a", run=left), Step(id="b", run="sleep 0 & wait")])
         execution = await engine.start(plan, anyway=True)
         assert (await execution.result())["status"] == "completed"
         events = [one async for one in execution.events() if isinstance(one, ev.OutputWritten) and one.stream == "note"]
