@@ -280,7 +280,7 @@ async def test_k6_waiting_for_an_approval_is_not_begun(tmp_path: Path) -> None:
 @asynccontextmanager
 async def listening(*all_tools: ToolServer) -> AsyncIterator[tuple[ToolListener, httpx2.AsyncClient, list[ToolAccess]]]:
     listener = ToolListener()
-    ways = [await listener.open(tools) for tools in all_tools]
+    ways = await asyncio.gather(*map(listener.open, all_tools))  # agents may begin at once
     try:
         async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
             yield listener, client, ways
@@ -292,7 +292,7 @@ def bearing(way: ToolAccess, **more: str) -> dict[str, str]:
     return {"authorization": f"Bearer {way.token}", **more}
 
 
-async def test_k6_each_token_reaches_its_own_attempt_alone(tmp_path: Path) -> None:
+async def test_k6_each_token_of_agents_that_begin_at_once_reaches_its_own_attempt_alone(tmp_path: Path) -> None:
     hosts = [FakeHost(tools=[spec(name)], tool=lambda _: ToolReturn("done")) for name in ("one", "two")]
     both = [server(tmp_path / str(number), host) for number, host in enumerate(hosts)]
     async with listening(*both) as (_, client, ways):

@@ -54,14 +54,16 @@ class ToolListener:
         """By the digest of the attempt's token."""
         self._ended: dict[str, None] = {}
         self._server: asyncio.Server | None = None
+        self._starting = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
         self._port = 0
 
     async def open(self, tools: ToolServer) -> ToolAccess:
         """Let the holder of a new token use these tools."""
-        if self._server is None:
-            self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-            self._port = self._server.sockets[0].getsockname()[1]
+        async with self._starting:  # agents that begin at once share one address
+            if self._server is None:
+                self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+                self._port = self._server.sockets[0].getsockname()[1]
         token = secrets.token_urlsafe(32)
         self._tools[_digest(token)] = tools
         return ToolAccess(f"http://127.0.0.1:{self._port}/mcp", token)
