@@ -302,7 +302,7 @@ def _kept_step(before: StepState, now: float) -> list[ev.Event]:
     if (agent := before.agent) is not None and agent.workspace is not None and _has_branch(before):
         events.append(msgspec.structs.replace(agent.workspace, at=now, attempt=0))
         events.append(ev.WorkspaceCommitted(now, before.id, 0, agent.workspace.branch, agent.commit))
-        if agent.checked is not None:
+        if agent.checked is not None and agent.checked.passed:
             events.append(msgspec.structs.replace(agent.checked, at=now, attempt=0))
     return [*events, ev.StepCompleted(now, before.id, before.output)]
 
