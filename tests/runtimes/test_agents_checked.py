@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,18 +104,45 @@ def test_k2_the_next_model_goes_on_in_the_conversation_when_two_checks_failed(
     assert f"model {models[1]}, goes on with session" in transcript
 
 
-@CLAUDE_AND_SOAK
-def test_k3_a_result_that_does_not_fit_is_sent_back_with_the_reasons(
+WORD = {"type": "string", "pattern": "^[a-z]+$"}
+FORM = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "x-note": "no validator knows this",
+    "type": "object",
+    "required": ["tasks"],
+    "properties": {"tasks": {"type": "array", "prefixItems": [WORD], "items": WORD}},
+}
+
+
+@BOTH
+def test_k3_the_runtime_has_the_agent_give_data_and_the_engine_checks_all_of_it(
     project: Project, windlass: Windlass, runtime: str
 ) -> None:
-    form = "{type: object, required: [tasks], properties: {tasks: {type: array}}}"
-    step = f"{{id: plan, agent: architect, runtime: {runtime}, prompt: Which tasks?, output: {form}}}"
-    project.file("plan.yaml", f"steps: [{step}]\n")
-    with serving(project, [Reply.say("Two tasks."), Reply.say('{"tasks": ["a", "b"]}')]) as model:
+    step = f"- {{id: plan, agent: architect, runtime: {runtime}, prompt: Which tasks?, max_turns: 1,"
+    project.file("plan.yaml", f"steps:\n  {step} output: {json.dumps(FORM)}}}\n")
+    script = [
+        Reply.use("StructuredOutput", {"tasks": ["NO"]}),  # fits what a runtime is told, and not the pattern
+        Reply.use("StructuredOutput", {"tasks": ["a", "b"]}),
+    ]
+    with serving(project, script) as model:
         ran = windlass("run", "plan.yaml", "--yes", "--json")
     model.check()
     planned, who = agent(ran)
     assert (planned["output"], planned["attempts"], who["verdict"]) == ({"tasks": ["a", "b"]}, 1, "claimed")
+    assert "NO" in model.requests[1].text, "the same conversation"
+    assert "found the text 'NO'" in model.requests[1].text, "with the reason"
+
+
+@CLAUDE_AND_SOAK
+def test_k3_data_in_the_last_text_is_taken_too(project: Project, windlass: Windlass, runtime: str) -> None:
+    form = "{type: array, items: {type: string}}"  # no tool takes a list
+    step = f"{{id: plan, agent: architect, runtime: {runtime}, prompt: Which tasks?, output: {form}}}"
+    project.file("plan.yaml", f"steps: [{step}]\n")
+    with serving(project, [Reply.say("Two tasks."), Reply.say('["a", "b"]')]) as model:
+        ran = windlass("run", "plan.yaml", "--yes", "--json")
+    model.check()
+    planned, who = agent(ran)
+    assert (planned["output"], planned["attempts"], who["verdict"]) == (["a", "b"], 1, "claimed")
     assert "is not JSON" in model.requests[1].text
 
 

@@ -157,6 +157,9 @@ class AgentRequest:
     temperature: float | None = None
     trusted: bool = False
     """The user trusts the folder, so that its own hooks, plugins and settings of the runtime may take part."""
+    form: Mapping[str, Any] | None = None
+    """JSON Schema of the result, for a runtime with a way of its own to have an agent give data. The prompt asks for it
+    in any case, and the engine checks it."""
     context: ContextRule = field(default_factory=ContextRule)
     """When the older part of the conversation is summarised, and by which model."""
     grace: float = 5.0

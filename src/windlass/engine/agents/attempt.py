@@ -398,6 +398,7 @@ class AgentAttempt:
             max_turns=told.get("max_turns") or role.max_turns,
             temperature=role.temperature,
             trusted=self._is_trusted,
+            form=form if isinstance(form := told.get("output"), Mapping) else None,
             context=self._rule(role, model),
             grace=call.grace,
             pool=call.pool,

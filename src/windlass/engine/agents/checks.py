@@ -255,8 +255,9 @@ def asks_for_data(form: Mapping[str, Any]) -> str:
     """The part of the prompt that tells the agent about the form of its result."""
     schema = json.dumps(form, ensure_ascii=False, indent=2)
     return (
-        "When you are done, give the result as your last message: one JSON value that fits this JSON Schema, and "
-        f"nothing else, no text before or after it.\n\n```json\n{schema}\n```"
+        "When you are done, give the result: one JSON value that fits the JSON Schema below. If you have a tool "
+        "StructuredOutput, give it with that tool. If not, it is your last message, and nothing else, no text before "
+        f"or after it.\n\n```json\n{schema}\n```"
     )
 
 
@@ -283,8 +284,8 @@ def _told(failed: ev.CheckResult, restored: Sequence[str]) -> str:
         return refused_plan(failed.output)
     if failed.of_form:
         return (
-            f"Your last message is not the result that was asked for:\n\n{failed.output}\n\n"
-            "Give it again: one JSON value that fits the schema, and nothing else."
+            f"Your result is not what was asked for:\n\n{failed.output}\n\n"
+            "Give it again, in the same way: one JSON value that fits the schema, and nothing else."
         )
     code = f" with exit code {failed.exit_code}" if failed.exit_code is not None else ""
     kept = (

@@ -20,13 +20,15 @@ from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor
 from windlass.runners.claude.command import probing
 from windlass.runtimes import CLAUDE_CODE
 
-__all__ = ["ON_PATH", "VERBATIM", "Binaries", "Binary"]
+__all__ = ["GIVES_DATA", "ON_PATH", "VERBATIM", "Binaries", "Binary"]
 
 MINIMUM = (2, 0, 0)
 """Older ones do not speak the protocol of the SDK."""
 ON_PATH = "on PATH"
 VERBATIM = (2, 1, 248)
 """Older ones expand @paths and slash commands in every prompt, also in generated text."""
+GIVES_DATA = (2, 1, 0)
+"""Older ones may not know `--json-schema`."""
 
 _NEEDS_SDK = "pip install 'windlass[agents]'"
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from windlass.guarded import GUARDED
 from windlass.ports import AgentRequest, Permissions, account_name
+from windlass.runners.result_form import tool_form
 from windlass.runners.tool_server import SERVER
 
 __all__ = ["ClaudeCommand", "account", "command_for", "credentials", "for_child", "only_within", "probing"]
@@ -50,10 +51,13 @@ class ClaudeCommand(NamedTuple):
     """Some denials cannot be given to the runtime: the host, which knows them, is then asked about each use."""
 
 
-def command_for(request: AgentRequest, *, session: str, served: bool = False) -> ClaudeCommand:
+def command_for(
+    request: AgentRequest, *, session: str, served: bool = False, gives_data: bool = False
+) -> ClaudeCommand:
     """Return the arguments and the parts of the request left out. Writes the system part to the scratch folder.
 
     `served`: the engine's tools are there, as a server. The runtime is to ask nobody about them: the engine does.
+    `gives_data`: this version has a way of its own for data of a form.
     """
     limited = only_within(request.permissions)  # is stronger than a rule that allows all of such a tool
     allowed = (rule for rule in request.permissions.allow if rule not in limited)
@@ -83,6 +87,8 @@ def command_for(request: AgentRequest, *, session: str, served: bool = False) ->
         arguments += _only(request.permissions.tools)
     if request.brief.system:
         arguments.append(f"--append-system-prompt-file={_keep(request.scratch, request.brief.system)}")
+    if gives_data and (form := tool_form(request.form)) is not None:
+        arguments.append(f"--json-schema={json.dumps(form, ensure_ascii=False)}")
     if request.model:
         arguments.append(f"--model={request.model}")
     if request.max_turns is not None:

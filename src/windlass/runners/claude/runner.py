@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import shlex
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -33,7 +34,7 @@ from windlass.ports import (
 from windlass.process import Exit, Process, ProcessLimits, ProcessLost, SpawnError
 from windlass.process.pipes import PIPE
 from windlass.runners import RunnerDeps, import_in_background
-from windlass.runners.claude.binary import ON_PATH, VERBATIM, Binaries, Binary
+from windlass.runners.claude.binary import GIVES_DATA, ON_PATH, VERBATIM, Binaries, Binary
 from windlass.runners.claude.command import ClaudeCommand, account, command_for, credentials, for_child, only_within
 from windlass.runners.claude.failures import Verdict, cut_off, of_result, without_result
 from windlass.runners.claude.messages import MessageListener, summarise
@@ -91,7 +92,12 @@ class ClaudeTurn:
         mishap: Failure | None = None
         ended: Exit | ProcessLost | None = None
         try:
-            self._command = command_for(self._request, session=self._session, served=self._tools is not None)
+            self._command = command_for(
+                self._request,
+                session=self._session,
+                served=self._tools is not None,
+                gives_data=self._binary.version >= GIVES_DATA,
+            )
             self._host.session(self._session)
             await self._talk()
         except asyncio.CancelledError:
@@ -296,7 +302,7 @@ class ClaudeTurn:
     def _result(self, mishap: Failure | None, ended: Exit | ProcessLost | None, duration: float) -> AgentResult:
         heard, result = self._listener, self._listener.result
         verdict, interrupted = self._judge(mishap, ended)
-        text = result.get("result") if result is not None and verdict.failure is None and not interrupted else None
+        text = _last_words(result) if result is not None and verdict.failure is None and not interrupted else ""
         facts = {
             "model": heard.model,
             "version": heard.version or self._binary.label,
@@ -307,7 +313,7 @@ class ClaudeTurn:
         if self._binary.version < VERBATIM:
             adjustments.append(f"claude {self._binary.label} expands @paths in prompts: claude update")
         return AgentResult(
-            output=text if isinstance(text, str) and text else heard.said,
+            output=text or heard.said,
             failure=verdict.failure,
             usage=self._spending.final(cut_off=cut_off(result)),
             session=heard.session or self._session,
@@ -337,6 +343,14 @@ async def _message(text: str, uuid: str) -> AsyncIterator[dict[str, Any]]:
     """A message of the user with a name, in which the runtime expands nothing."""
     said = {"role": "user", "content": text}
     yield {"type": "user", "message": said, "parent_tool_use_id": None, "client_composed": True, "uuid": uuid}
+
+
+def _last_words(result: Mapping[str, Any]) -> str:
+    """The data that the agent gave with the runtime's own tool for it, as JSON; else its last text."""
+    if (data := result.get("structured_output")) is not None:
+        return json.dumps(data, ensure_ascii=False)
+    text = result.get("result")
+    return text if isinstance(text, str) else ""
 
 
 async def _ended(process: Process) -> Exit:

@@ -27,7 +27,7 @@ from windlass.runners.model_api.conversation import Conversation, Unwritable
 from windlass.runners.model_api.failures import of_exception, too_long
 from windlass.runners.model_api.target import ModelTarget
 from windlass.runners.model_api.window import ContextWindow
-from windlass.runners.model_api.wire import ModelExchange, OpenModel, UsageTally
+from windlass.runners.model_api.wire import ModelExchange, OpenModel, UsageTally, refuses_form, takes_form
 from windlass.runners.toolbox import (
     DATA_RULE,
     UNKNOWN_OUTCOME,
@@ -68,6 +68,7 @@ class Loop:
         self._target, self._now = target, now
         self._toolbox = ModelTools(host.tools())
         self._window = window(self._system(), self._toolbox.specs)
+        self._form = request.form
         self._bad_calls = 0
         self._said: list[str] = []
         self._done = False
@@ -161,6 +162,7 @@ class Loop:
                 self._request.temperature,
                 self._say,
                 limited=bool(self._request.budget),
+                form=self._form if takes_form(model.client, self._target, self._form) else None,
             )
         except asyncio.CancelledError:
             self._settle(turn)
@@ -170,6 +172,12 @@ class Loop:
         except Exception as error:  # whatever the clients stumble over is a failed request, not a bug to die of
             if error is self._engine_error:
                 raise
+            if self._form is not None and refuses_form(error):
+                self._form = None
+                self.adjustments.append(
+                    f"{self._target.host} refused the schema of `output`: it was left to the prompt"
+                )
+                return None  # the model never saw it
             failure = of_exception(error, self._target, self._now())
             self._too_long = too_long(error)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import warnings
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -26,13 +26,14 @@ from windlass.ports import ToolSpec
 from windlass.prices import Prices
 from windlass.runners.model_api.encoded import EncodedMessages
 from windlass.runners.model_api.target import ModelTarget, Provider
+from windlass.runners.result_form import is_closed
 from windlass.runners.toolbox import Joiner
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from pydantic_ai.messages import ModelMessage, ModelResponse
-    from pydantic_ai.models import Model, StreamedResponse
+    from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
     from pydantic_ai.tools import ToolDefinition
 
 __all__ = [
@@ -45,6 +46,8 @@ __all__ = [
     "installed",
     "load",
     "open_model",
+    "refuses_form",
+    "takes_form",
 ]
 
 MOST_OUTPUT = 32_000
@@ -185,11 +188,13 @@ class ModelExchange:
         say: Callable[[str], None],
         *,
         limited: bool = False,
+        form: Mapping[str, Any] | None = None,
     ) -> None:
         """Send the conversation and read the reply to its end, or raise what the clients raise. `limited`: under a
-        limit, so that a reply is not to be longer than what was reserved for it."""
+        limit, so that a reply is not to be longer than what was reserved for it. `form`: the JSON Schema of a reply
+        that calls no tool."""
         try:
-            await self._read(model, messages, tools, temperature, say, limited=limited)
+            await self._read(model, messages, tools, temperature, say, limited=limited, form=form)
         except Exception as error:
             self._refused = _refused(error)
             raise
@@ -203,10 +208,10 @@ class ModelExchange:
         say: Callable[[str], None],
         *,
         limited: bool,
+        form: Mapping[str, Any] | None,
     ) -> None:
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
-        from pydantic_ai.models import ModelRequestParameters
 
         known = [_definition(tool) for tool in tools]
         most = _most_output(model.client) if limited else None
@@ -214,7 +219,7 @@ class ModelExchange:
             model.client,
             model.encoded.rest_of(messages),
             model_settings=_settings(temperature, cached=bool(tools), most=most),
-            model_request_parameters=ModelRequestParameters(function_tools=known),
+            model_request_parameters=_parameters(known, form),
             instrument=False,
         ) as stream:
             self._stream = stream
@@ -257,6 +262,33 @@ def _definition(tool: ToolSpec) -> ToolDefinition:
     return ToolDefinition(
         name=tool.name, parameters_json_schema=dict(tool.schema), description=tool.description, strict=False
     )
+
+
+def _parameters(tools: list[ToolDefinition], form: Mapping[str, Any] | None) -> ModelRequestParameters:
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.output import OutputObjectDefinition
+
+    if form is None:
+        return ModelRequestParameters(function_tools=tools)
+    return ModelRequestParameters(
+        function_tools=tools, output_mode="native", output_object=OutputObjectDefinition(json_schema=dict(form))
+    )
+
+
+def takes_form(model: Model, target: ModelTarget, form: Mapping[str, Any] | None) -> bool:
+    """True if the API can hold the model to this schema as it is. Other servers may take it and then call no tool."""
+    if form is None or form.get("type") != "object" or not model.profile.get("supports_json_schema_output"):
+        return False
+    return is_closed(form) if target.provider == "anthropic" else not target.own
+
+
+def refuses_form(error: Exception) -> bool:
+    """The API refuses the request for the schema in it: it is too large for it, or has a keyword that it lacks."""
+    from pydantic_ai.exceptions import ModelHTTPError
+
+    if not isinstance(error, ModelHTTPError) or error.status_code != 400:
+        return False
+    return any(word in str(error.body) for word in ("output_config", "response_format", "schema"))
 
 
 def _most_output(model: Model) -> int | None:

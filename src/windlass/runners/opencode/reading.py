@@ -6,6 +6,7 @@ Parts come again and again as they grow; each is passed on once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from windlass.core.events import Usage
 from windlass.errors import Failure
 from windlass.ports import AgentRequest, AgentResult, Host
 from windlass.prices import Prices
+from windlass.runners.result_form import RESULT_TOOL
 
 __all__ = ["Reading", "summary"]
 
@@ -57,6 +59,8 @@ class Reading:
         self.turns = 0
         self.finish = ""
         self.denied: list[str] = []
+        self.data = ""
+        """The data that the agent gave with OpenCode's own tool for it, as JSON."""
 
     @property
     def has_answered(self) -> bool:
@@ -76,8 +80,8 @@ class Reading:
 
     @property
     def last_output(self) -> str:
-        """The text of the last message, be it empty."""
-        return "".join(next(reversed(self._texts.values())).values()) if self._texts else ""
+        """The data that was asked for, or the text of the last message, be it empty."""
+        return self.data or "".join(next(reversed(self._texts.values())).values()) if self._texts else ""
 
     def result(
         self,
@@ -142,6 +146,8 @@ class Reading:
                     self._pass_on(message)
             case "tool":
                 self._tool(part)
+                if main and part.get("tool") == RESULT_TOOL:
+                    self._take_data(part.get("state"))
             case "step-start":
                 self._begun.add(str(part.get("messageID")))
             case "step-finish":
@@ -212,6 +218,10 @@ class Reading:
             self._host.returned(str(part.get("callID") or key), tool, result, failed=status == "error")
         if state.get("status") == "error" and str(state.get("error")).startswith(DENIED):
             self.denied.append(tool)
+
+    def _take_data(self, state: Any) -> None:
+        if isinstance(state, Mapping) and state.get("status") == "completed":
+            self.data = json.dumps(state.get("input"), ensure_ascii=False)
 
     def _step(self, key: str, part: Mapping[str, Any], main: bool) -> None:
         tokens = part.get("tokens")

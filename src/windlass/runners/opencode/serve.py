@@ -26,6 +26,7 @@ from windlass.runners.opencode.failures import LOGIN
 from windlass.runners.opencode.permissions import Questions, rules
 from windlass.runners.opencode.reading import Reading
 from windlass.runners.opencode.server import OpenCodeServer, Stopped, answered, events, refusal
+from windlass.runners.result_form import tool_form
 from windlass.runtimes import OPEN_CODE
 
 __all__ = ["ServedTurn"]
@@ -39,6 +40,8 @@ FAREWELL = 1.0
 LONG_WAIT = 60.0
 """OpenCode may wait this long for a retry of its own; beyond it the engine waits, and is seen to."""
 RECONNECTIONS = 3
+UNGIVEN = "StructuredOutputError"
+"""The agent gave no data, but a text. It may have the data in it: the engine looks."""
 
 
 class ServedTurn:
@@ -231,6 +234,8 @@ class ServedTurn:
             body["system"] = self._request.brief.system
         if model is not None:
             body["model"] = model
+        if (form := tool_form(self._request.form)) is not None:
+            body["format"] = {"type": "json_schema", "schema": form}
         self._prompted = True
         answer = await self._server.call(
             "POST", f"/session/{self._session}/prompt_async", directory=self._directory, body=body
@@ -278,7 +283,8 @@ class ServedTurn:
         last = next((i for i in reversed(range(len(messages))) if messages[i]["info"].get("role") == "user"), 0)
         for message in messages[last:]:
             self._reading.message(message["info"])
-            self._error = message["info"].get("error") or self._error
+            if (error := message["info"].get("error")) and error.get("name") != UNGIVEN:
+                self._error = error
             for part in message["parts"]:
                 self._reading.part(part)
         self._at_rest = True
@@ -391,7 +397,9 @@ class ServedTurn:
 
     def _count_turns(self) -> None:
         limit = self._request.max_turns
-        if limit is not None and self._reading.turns >= limit and self._reading.finish == "tool-calls":
+        if limit is None or self._reading.data:
+            return
+        if self._reading.turns >= limit and self._reading.finish == "tool-calls":
             self._stopped = failures.too_many_turns(limit)
             # At once, before anything else is cleaned up: OpenCode asks the model again within milliseconds. A plugin
             # (`chat.params`) could refuse that call, but OpenCode with a plugin waits for npm whenever it starts.
