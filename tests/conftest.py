@@ -15,6 +15,7 @@ import select
 import signal
 import sqlite3
 import subprocess
+import termios
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -257,6 +258,9 @@ class Background:
         return Ran(code, self.out, self.err)
 
 
+_ECHO = termios.ECHO | termios.ICANON
+
+
 class Terminal:
     """A command on a terminal of its own. What it writes to stdout goes to a file, so that it can be told apart."""
 
@@ -288,6 +292,17 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
+
+    @property
+    def echoes(self) -> bool:
+        """It echoes what is typed and collects it in lines, as a shell expects of it."""
+        return termios.tcgetattr(self._ours)[3] & _ECHO == _ECHO
+
+    def reset(self) -> None:
+        """Give it the settings of a shell."""
+        settings = termios.tcgetattr(self._ours)
+        settings[3] |= _ECHO
+        termios.tcsetattr(self._ours, termios.TCSANOW, settings)
 
     def ended(self) -> Ran:
         code = wait_until(lambda: None if self.process.poll() is None else (self.process.returncode, self.shown))

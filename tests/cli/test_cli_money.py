@@ -249,7 +249,7 @@ def test_c6_always_in_the_terminal_shows_the_rule_saves_it_and_is_not_asked_agai
     project: Project, windlass: Windlass, served: Served
 ) -> None:
     _model, env = served(*writing())
-    terminal = windlass.terminal("run", "--task", "Write it down", "--progress", "plain", **env)
+    terminal = windlass.terminal("run", "--task", "Write it down", "--progress", "tty", **env)
     terminal.expect("always: save the rule files.write(winch.txt) in ")
     terminal.expect("Allow it? [y]es, [a]lways, [n]o, [l]ater: ")
     terminal.type("a\n")

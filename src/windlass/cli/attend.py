@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Coroutine
 from typing import Any
 
-from windlass.cli.session import attended, say, say_lines, who
+from windlass.cli.session import attended, say, who
 from windlass.cli.view import View
 from windlass.core import events as ev
 from windlass.core.approval import YES
@@ -69,26 +68,23 @@ class ApprovalPrompt:
             from windlass.engine.preview import difference, rests_on
 
             async with self._one_at_a_time:
-                with self._view.aside():
-                    say("")
-                    say(f"Step {self._name(asked.step)} asks to run {asked.tool} with exactly:")
-                    say_lines(json.dumps(asked.input, indent=2, ensure_ascii=False))
-                    if self._view.state is not None and (
-                        change := difference(asked.input, self._view.state.workdir, asked.basis)
-                    ):
-                        say_lines(f"which changes:\n{change}")
-                    if about := rests_on(asked.basis):
-                        say(f"with: {about}")
-                    if asked.question:
-                        say(asked.question)
-                    if forecast := await self._forecast():
-                        say(f"forecast: {forecast}")
-                    if rule := await self._rule(asked):
-                        say(rule_offer(rule))
-                    always = "[a]lways, " if rule else ""
-                    sys.stderr.write(f"Allow it? [y]es, {always}[n]o, [l]ater: ")
-                    sys.stderr.flush()
-                    answer = (await _line()).strip().lower()
+                title = f"Step {self._name(asked.step)} asks to run {asked.tool}"
+                about = ["", f"{title} with exactly:", *_pretty(asked.input)]
+                if self._view.state is not None and (
+                    change := difference(asked.input, self._view.state.workdir, asked.basis)
+                ):
+                    about += ["which changes:", *change.split("\n")]
+                if text := rests_on(asked.basis):
+                    about.append(f"with: {text}")
+                if asked.question:
+                    about.append(asked.question)
+                if forecast := await self._forecast():
+                    about.append(f"forecast: {forecast}")
+                if rule := await self._rule(asked):
+                    about.append(rule_offer(rule))
+                always = "[a]lways, " if rule else ""
+                prompt = f"Allow it? [y]es, {always}[n]o, [l]ater: "
+                answer = (await self._view.ask(about, title, prompt)).strip().lower()
             if rule and answer in ("a", "always"):
                 self._saving.add(asyncio.get_running_loop().create_task(self._save(asked, rule)))
                 return
@@ -141,12 +137,9 @@ class ApprovalPrompt:
             return
         offer = _amount(asked.needed, asked.unit)
         async with self._one_at_a_time:
-            with self._view.aside():
-                say("")
-                say(f"Step {asked.step}: {asked.question}.")
-                sys.stderr.write(f"Continue with a total limit of {offer}? [y]es, [n]o, or another amount: ")
-                sys.stderr.flush()
-                answer = (await _line()).strip().lower().lstrip("$")
+            title = f"Step {self._name(asked.step)}: {asked.question}"
+            prompt = f"Continue with a total limit of {offer}? [y]es, [n]o, or another amount: "
+            answer = (await self._view.ask(["", f"{title}."], title, prompt)).strip().lower().lstrip("$")
         limit = asked.needed if answer in ("y", "yes") else _number(answer)
         usd = limit if asked.unit == "usd" else None
         tokens = int(limit) if limit is not None and asked.unit == "tokens" else None
@@ -176,13 +169,5 @@ def _number(text: str) -> float | None:
     return value if 0 < value < 1e12 else None
 
 
-async def _line() -> str:
-    """A line from the terminal, without blocking the loop and without a thread that cannot be stopped."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(sys.stdin, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(sys.stdin)
-    return sys.stdin.readline()
+def _pretty(value: Any) -> list[str]:
+    return json.dumps(value, indent=2, ensure_ascii=False).split("\n")

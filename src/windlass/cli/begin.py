@@ -42,6 +42,9 @@ class _Signals:
     def take(self) -> None:
         if self._asked:
             # Asked twice: go at once. The journal is true at any moment, and the warden ends the processes.
+            from windlass.cli.prompt import leave_terminal
+
+            leave_terminal()
             os._exit(130)
         self._asked = True
         say("")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from windlass.cli.session import say
 from windlass.cli.terminal import as_message, coloured, write_output
 from windlass.cli.text import MARKS, at_time, cost_text, describe, duration, items_text
 from windlass.core import events as ev
@@ -25,9 +25,9 @@ from windlass.visible import one_line
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.live import Live
     from rich.text import Text
 
+    from windlass.cli.prompt import TypedLine
     from windlass.core.forecast.value import Forecast
 
 __all__ = ["Progress", "View", "view_for"]
@@ -35,6 +35,8 @@ __all__ = ["Progress", "View", "view_for"]
 _MOST_ROWS = 30
 _OTHER_ROWS = 4
 """Rows of the screen that are not for steps: the headline of up to two, the count of hidden steps, the cursor."""
+_ANSWER = 12
+"""Columns that a question leaves for what is typed."""
 _NARROW = 90
 """Columns below which the headline has a shorter bar, and a second row for the forecast and the execution's id."""
 _FAILED_ALIKE = 3
@@ -71,7 +73,8 @@ def view_for(mode: Progress) -> View:
         mode = Progress.TTY if sys.stderr.isatty() else Progress.PLAIN
     match mode:
         case Progress.TTY:
-            return LiveView()
+            live = LiveView()
+            return live if live.draws or not sys.stderr.isatty() else PlainView()
         case Progress.PLAIN:
             return PlainView()
         case Progress.RAWJSON:
@@ -113,10 +116,15 @@ class View:
         """Take the newest forecast of the execution."""
         self.forecast, self.first = forecast, self.first or forecast
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Get out of the way while a person is asked something."""
-        yield
+    async def ask(self, about: Sequence[str], title: str, prompt: str) -> str:
+        """Show a question to the person at the terminal and give the line that is typed; `title` names it shortly."""
+        from windlass.cli.prompt import read_line
+
+        for line in about:
+            say(line)
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        return await read_line()
 
 
 class RawView(View):
@@ -220,15 +228,19 @@ class LiveView(View):
     foretells = True
 
     def __init__(self) -> None:
-        self._live = self._new_live()
-
-    def _new_live(self) -> Live:
         from rich.console import Console
         from rich.live import Live
 
         # By name: while it draws, Rich puts a proxy in the place of stderr, and would find the strict stream in it.
         stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
-        return Live(console=Console(file=stream), refresh_per_second=10, get_renderable=self._draw)
+        self._live = Live(console=Console(file=stream), refresh_per_second=10, get_renderable=self._draw)
+        self._question: tuple[str, str, TypedLine] | None = None
+        """The title of the open question, its prompt, and the answer as far as it is typed."""
+
+    @property
+    def draws(self) -> bool:
+        """The terminal lets it draw again what it drew before."""
+        return self._live.console.is_interactive
 
     def __enter__(self) -> View:
         self._live.start()
@@ -237,15 +249,25 @@ class LiveView(View):
     def __exit__(self, *_error: object) -> None:
         self._live.stop()
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        self._live.stop()
-        try:
-            yield
-        finally:
-            # A new one: the old one would draw over what was asked and answered in between.
-            self._live = self._new_live()
-            self._live.start()
+    async def ask(self, about: Sequence[str], title: str, prompt: str) -> str:
+        """Print what it is about above the tree, and read the answer below it; the tree goes on."""
+        from rich.text import Text
+
+        from windlass.cli.prompt import TypedLine, keys_unechoed, read_keys
+
+        console, line = self._live.console, TypedLine()
+        with keys_unechoed():
+            # Soft: an argument is shown exactly as it is, not broken at its spaces.
+            console.print(Text("\n".join(map(as_message, about))), soft_wrap=True)
+            self._question = title, prompt, line
+            console.show_cursor(True)
+            try:
+                answer = await read_keys(line, self._live.refresh)
+                console.print(Text(f"{title}: {one_line(answer)}", style="dim"), soft_wrap=True)
+            finally:
+                self._question = None
+                console.show_cursor(False)
+        return answer
 
     def _draw(self) -> Group | Text:
         from rich.console import Group
@@ -255,12 +277,33 @@ class LiveView(View):
         if state is None:
             return Text("…")
         width, height = self._live.console.size
+        asked = self._asked(state, width)
+        height -= len(asked)
+        if asked and height < _OTHER_ROWS + 1:
+            return Group(*asked)
         rows = _rows(state, min(_MOST_ROWS, max(height - _OTHER_ROWS, 1)))
         lines = [_line(step, width) for step in rows]
         hidden = sum(1 + len(s.children or ()) for s in state.top_level()) - len(rows)
         if hidden > 0:
             lines.append(Text(f"  … and {hidden} more steps", style="dim"))
-        return Group(_headline(state, self.forecast, width), *lines)
+        return Group(_headline(state, self.forecast, width), *lines, *asked)
+
+    def _asked(self, state: State, width: int) -> list[Text]:
+        """The rows of the open question; the last ends with what was typed, where the cursor is."""
+        from rich.text import Text
+
+        if (question := self._question) is None:
+            return []
+        title, prompt, line = question
+        others = len(state.questions) - 1
+        more = f"  (+{others} {'question' if others == 1 else 'questions'})" if others > 0 else ""
+        head = Text(one_line(title), style="yellow bold")
+        head.truncate(max(width - len(more), 10), overflow="ellipsis")
+        rows = [head.append(more, style="dim")]
+        rows += Text(prompt.strip()).wrap(self._live.console, max(width - _ANSWER, 10))
+        typed, room = one_line(line.text), max(width - rows[-1].cell_len - 2, 1)
+        rows[-1].append(f" {typed[-room:]}")
+        return rows
 
 
 def _headline(state: State, forecast: Forecast | None, width: int) -> Text:
