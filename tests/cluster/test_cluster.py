@@ -1,4 +1,4 @@
-"""Workers on a real Temporal server and a real PostgreSQL, killed, frozen and stopped (D2, D3, D6, J2).
+"""Workers on a real Temporal server and a real PostgreSQL, killed, frozen and stopped (D2, D3, D6, D7, J2).
 
 A step here waits for a file of the test, so that nothing depends on how fast the machine is.
 """
@@ -78,6 +78,11 @@ def started(cluster: LocalCluster, id: str, step: str) -> list[int]:
 def test_d3_requests_and_answers_reach_steps_on_every_worker(cluster: LocalCluster) -> None:
     refused = cluster.run({"name": "early", "steps": [waiting("a")]})
     assert "there is no worker to run it" in refused.communicate()[0]
+    service = {"id": "db", "run": "sleep 600", "service": True}
+    refused = cluster.run({"name": "served", "steps": [service, {**waiting("a"), "needs": ["db"]}]})
+    assert "the service db of plan served cannot run on workers" in refused.communicate()[0]
+    assert refused.returncode == 2
+    assert cluster.read(lambda journal: journal.heads()) == [], "nothing was started"
     one, two = cluster.worker("--drain", "0"), cluster.worker("--tag", "gpu")
     names = [one.name, two.name]
     asks = {"id": "asks", "run": "echo asked", "approve": "always", "needs": ["b"]}
@@ -103,6 +108,30 @@ def test_d3_requests_and_answers_reach_steps_on_every_worker(cluster: LocalClust
         worker.signal(signal.SIGTERM)
     assert [worker.process.wait() for worker in (one, two)] == [0, 0]
     assert listed(cluster) == []
+
+
+def test_d7_executions_on_workers_are_forecast_while_they_run_and_their_outcomes_count(cluster: LocalCluster) -> None:
+    plan = {"name": "forecast", "steps": [waiting("a"), {"id": "end", "needs": ["a"], "run": "echo end"}]}
+    (cluster.project / "go").touch()
+    temporal = cluster.env.pop("WINDLASS_TEMPORAL")
+    run = cluster.run(plan)  # here: a worker would keep for a minute that nothing is known of the plan
+    said, _ = run.communicate()
+    assert run.returncode == 0, said
+    cluster.env["WINDLASS_TEMPORAL"] = temporal
+    (cluster.project / "go").unlink()
+    assert cluster.worker().name
+    id = cluster.detach(plan)
+
+    def eta() -> bool:  # a list shows forecasts that were recorded, and makes none
+        return any(one["eta"] is not None for one in json.loads(cluster.windlass("list", "--json")))
+
+    wait_until(eta, "a forecast of the worker")
+    status = json.loads(cluster.windlass("status", id, "--json"))
+    assert status["forecast"]["left_s"] is not None, status["forecast"]
+    (cluster.project / "go").touch()
+    cluster.windlass("watch", id)
+    scored = json.loads(cluster.windlass("history", "--forecasts", "--plan", "forecast", "--json"))
+    assert scored["runs"] == 1, "nothing was known of the first one"
 
 
 def test_k1_the_attempts_of_an_agent_are_given_to_the_worker_of_its_last_one_first(

@@ -126,7 +126,7 @@ async def test_d7_a_forecast_that_comes_after_the_end_is_not_recorded(
         return make(self)
 
     monkeypatch.setattr(outlook.Outlook, "forecast", late)
-    monkeypatch.setattr(service.Forecasts, "_leave", lambda *_args: None)  # it is seen as running for a moment longer
+    monkeypatch.setattr(service.Forecasts, "leave", lambda *_args: None)  # it is seen as running for a moment longer
     async with windlass.open() as engine:
         await (await engine.start(SLOW)).result()
         await wait_until_async(made.is_set)

@@ -23,7 +23,7 @@ from windlass.engine.driver import Driver, World
 from windlass.engine.forecasts import Forecasts
 from windlass.engine.observer import Drivers, wait_for_news
 from windlass.engine.perform import AttemptRunner
-from windlass.errors import JournalError, WindlassError
+from windlass.errors import JournalError, UsageError, WindlassError
 from windlass.ports import Head, Journal, Message, Sandbox, Tool
 from windlass.version import __version__
 
@@ -191,6 +191,19 @@ def environment_of(sandbox: Sandbox | None) -> dict[str, str]:
     return {"windlass": __version__, "python": python, **code}
 
 
+def _refuse_services(state: State) -> None:
+    """Raise `UsageError` for a plan with services: they live in the process that drives the execution."""
+    if services := sorted(state.prepared.services):
+        named = f"the service{'s' if len(services) > 1 else ''} {', '.join(services)}"
+        raise UsageError(
+            f"{named} of plan {state.plan.name} cannot run on workers: steps that need it may be elsewhere",
+            advice=(
+                "run it on one machine: without --temporal and the setting `temporal`",
+                "or start it outside of the plan, at an address that all workers reach",
+            ),
+        )
+
+
 class Launcher:
     """Makes the driver of an execution, and the event with which it begins."""
 
@@ -258,6 +271,7 @@ class Launcher:
             for message in messages:
                 driver.catch_up(message)
             return await self.drive(driver, opening)
+        _refuse_services(state)
         await self._cluster.connect()  # before anything is written
         batch = [*([created] if created is not None else []), *opening]
         after, before = state.seq - (created is not None), open_questions(state)

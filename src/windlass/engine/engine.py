@@ -193,6 +193,8 @@ class Engine:
     forecast_views = _of("_forecasts", Forecasts.views)
     forecast_outcomes = _of("_forecasts", Forecasts.outcomes)
     forecast_scores = _of("_forecasts", Forecasts.scores)
+    attend_forecast = _of("_forecasts", Forecasts.attend_shared)
+    leave_forecast = _of("_forecasts", Forecasts.leave)
 
     # Keeping order
     checkpoint = _of("_housekeeping", Housekeeping.checkpoint)

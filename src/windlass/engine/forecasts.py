@@ -1,4 +1,4 @@
-"""Forecasts of executions: made while they run here, recorded, and read by every surface.
+"""Forecasts of executions: made while they run here or on workers, recorded, and read by every surface.
 
 One task serves all executions of the process. After each forecast it rests until the engine has computed fifty times as
 much, or for 250 times as long, so that learning and simulating take about 2 % of a busy engine's computing, however
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from windlass.core import events as ev
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus
-from windlass.errors import WindlassError
+from windlass.engine.driver import Driver
+from windlass.errors import Damaged, JournalError, WindlassError
 from windlass.plan.model import Plan
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from windlass.core.forecast.scores import BucketScore
     from windlass.core.forecast.simulation import TaskTimes
     from windlass.core.forecast.value import Forecast
-    from windlass.engine.driver import Driver
     from windlass.engine.observer import Observer
     from windlass.engine.perform import AttemptRunner
+    from windlass.engine.shared_forecast import SharedForecast
     from windlass.ports import ForecastOutcome, Journal, Toolbox
 
     _Learned = tuple[Knowledge, Calibration, Calibration]
@@ -61,6 +62,8 @@ RECORDS = 60
 """Runs of a plan that are learned from; fewer of a plan with very many steps."""
 STEPS = 3000
 """Steps of all those runs together."""
+JOURNAL_WAIT = 5.0
+"""Seconds until the next try, when the journal cannot be used."""
 OTHERS = 30
 """Runs of other plans that are learned from, where a step has not run yet."""
 LEARN_AGAIN = 60.0
@@ -82,17 +85,30 @@ class StepTimes(NamedTuple):
 
 
 class _RunningForecast:
-    """An execution that runs here."""
+    """An execution that runs."""
 
-    __slots__ = ("began", "driver", "due", "estimates", "first", "known")
+    __slots__ = ("began", "due", "estimates", "first", "known", "source")
 
-    def __init__(self, driver: Driver, due: float) -> None:
-        self.driver = driver
-        self.began = driver.state.seq
+    def __init__(self, source: Driver | SharedForecast, due: float) -> None:
+        self.source = source
+        self.began = source.state.seq if source.state is not None else 0
         self.due = due
         self.known: _Learned | None = None
         self.estimates: dict[str, tuple[float | None, float | None]] = {}
         self.first: Forecast | None = None
+
+    async def current(self) -> State:
+        """Its state of this moment."""
+        return self.source.state if isinstance(self.source, Driver) else await self.source.refresh()
+
+    @property
+    def events(self) -> int:
+        """Events that were written since, as far as it is known here."""
+        return self.source.state.seq - self.began if isinstance(self.source, Driver) else 0
+
+    @property
+    def steps(self) -> int:
+        return len(self.source.state.plan.steps) if self.source.state is not None else 0
 
 
 class Forecasts:
@@ -133,16 +149,27 @@ class Forecasts:
 
     def attend(self, driver: Driver, task: asyncio.Task[State]) -> None:
         """Forecast an execution for as long as it runs here."""
-        loop = asyncio.get_running_loop()
         execution = driver.state.id
-        self._watched[execution] = _RunningForecast(driver, loop.time() + FIRST)
-        task.add_done_callback(partial(self._leave, execution))
+        self._watch(execution, driver)
+        task.add_done_callback(partial(self.leave, execution))
+
+    def attend_shared(self, execution: str) -> None:
+        """Forecast an execution that workers share, until it is left."""
+        from windlass.engine.shared_forecast import SharedForecast  # only workers need it
+
+        if execution not in self._watched:
+            self._watch(execution, SharedForecast(self._journal, execution, self._attempt_runner.tools))
+
+    def _watch(self, execution: str, source: Driver | SharedForecast) -> None:
+        loop = asyncio.get_running_loop()
+        self._watched[execution] = _RunningForecast(source, loop.time() + FIRST)
         if not self.spent_s and len(self._watched) == 1:
             self._attended = (time.process_time(), loop.time())
         if self._timer is None and self._worker is None:
             self._timer = loop.call_later(FIRST, self._begin)
 
-    def _leave(self, execution: str, _task: asyncio.Task[State]) -> None:
+    def leave(self, execution: str, _task: asyncio.Task[State] | None = None) -> None:
+        """Make no more forecasts of it."""
         self._watched.pop(execution, None)
         self._latest.pop(execution, None)
 
@@ -234,16 +261,19 @@ class Forecasts:
                 execution, watched = min(self._watched.items(), key=lambda item: item[1].due)
                 busy, idle = self._rested
                 wait = (watched.due if time.process_time() >= busy else max(watched.due, idle)) - loop.time()
-                if wait <= 0 and self._too_early(len(watched.driver.state.plan.steps)):
+                if wait <= 0 and self._too_early(watched.steps):
                     wait = FIRST
                 if wait > 0:
                     await asyncio.sleep(min(wait, FIRST))
                     continue
                 try:
                     await self._make(execution, watched)
-                except Exception:
+                except Exception as error:
                     _log.debug("%s cannot be forecast", execution, exc_info=True)
-                    self._watched.pop(execution, None)
+                    if isinstance(error, JournalError) and not isinstance(error, Damaged):
+                        watched.due = loop.time() + JOURNAL_WAIT
+                    else:
+                        self._watched.pop(execution, None)
         finally:
             self._worker = None
 
@@ -252,20 +282,20 @@ class Forecasts:
         if self.spent_s:
             return False
         computed, began = self._attended
-        events = sum(watched.driver.state.seq - watched.began for watched in self._watched.values())
+        events = sum(watched.events for watched in self._watched.values())
         busy = events > BUSY * (asyncio.get_running_loop().time() - began)
         return busy and (time.process_time() - computed) * SHARE < FIRST_COST + STEP_COST * steps
 
     async def _make(self, execution: str, watched: _RunningForecast) -> None:
         from windlass.core.forecast.outlook import Outlook
 
-        state, loop = watched.driver.state, asyncio.get_running_loop()
+        state, loop = await watched.current(), asyncio.get_running_loop()
         before = self.spent_s
         if watched.known is None:
             watched.known = await self._shared_knowledge(state)
         known, *_ = watched.known
         began = time.thread_time()
-        around = self._surroundings(state, watched.driver.tools, watched.known, watched.estimates)
+        around = self._surroundings(state, watched.source.tools, watched.known, watched.estimates)
         outlook = Outlook(state, self._clock.now(), known, around)
         self.spent_s += time.thread_time() - began
         found, took = await asyncio.to_thread(_timed, outlook.forecast)
@@ -273,7 +303,7 @@ class Forecasts:
         rest = (self.spent_s - before) / SHARE
         self._rested = (time.process_time() + rest, loop.time() + IDLE * rest)
         watched.due = loop.time() + max(FIRST, AGING * found.elapsed_s)
-        if execution not in self._watched or watched.driver.state.status.finished:
+        if execution not in self._watched or (await watched.current()).status.finished:
             return
         watched.first = watched.first or found
         found = found.compared_with(watched.first)

@@ -45,7 +45,7 @@ RETRIED = 1.0
 LOOKED_AGAIN = 5.0
 """Seconds after which a message that was not read is announced again."""
 PUBLISHED = 1.0
-"""Seconds between looks for events that traces and checkpoint files are made from."""
+"""Seconds between looks for events that traces, checkpoint files and forecasts are made from."""
 SWEEP = 60.0
 """Seconds between checks that every execution of the cluster has its workflow."""
 STICKY = timedelta(seconds=0.5)
@@ -94,14 +94,13 @@ class ClusterWorker:
         for queue in (*queues, await self._cluster.queue(worker=self.name)):
             workers.append(Worker(client, task_queue=queue, activities=[self.attempt], **options))
         await self._renew()
+        publisher = CommitPublisher(self._engine, self._cluster.table, self._cluster.driver, self.name)
         chores = [
             asyncio.create_task(_repeat(self._keep_renewing, 0.0)),
             asyncio.create_task(_repeat(_Inbox(self._engine, self._cluster).watch, RETRIED)),
             asyncio.create_task(_repeat(self._sweep, SWEEP)),
+            asyncio.create_task(_repeat(publisher.look, PUBLISHED)),
         ]
-        publisher = CommitPublisher(self._engine, self._cluster.table, self._cluster.driver, self.name)
-        if publisher.wanted:
-            chores.append(asyncio.create_task(_repeat(publisher.look, PUBLISHED)))
         running = [asyncio.create_task(worker.run()) for worker in workers]
         try:
             ready(self.name)
