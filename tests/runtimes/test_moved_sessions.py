@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from claude_fixtures import claude_world
 from hosts import FakeHost, deps
+from opencode_fixtures import Bench, needs_opencode, prepare_user
 
 from windlass.ports import SessionPlace
 from windlass.runners.claude.runner import ClaudeCodeRunner
@@ -33,3 +35,48 @@ async def test_k1_claude_code_goes_on_in_a_session_of_another_machine(tmp_path: 
         assert (await elsewhere.run(request, FakeHost())).output == "heron"
         assert "The word is heron." in world.model.requests[-1].text
         assert not await elsewhere.bring_session(moved._replace(session="unknown"), current=True)
+
+
+@needs_opencode
+async def test_k1_opencode_goes_on_in_a_session_as_another_machine_left_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    script = [Reply.say("The word is heron."), Reply.say("The word is gull."), Reply.say("heron")]
+    with bench.model(*script) as model:
+        first = await bench.runner.run(bench.request("Choose a word.", workdir=tmp_path), FakeHost())
+        assert first.session is not None
+        request = bench.request("Which word?", session=first.session, workdir=tmp_path)
+        place = SessionPlace(first.session, request.workdir, request.scratch, request.env)
+        await bench.runner.keep_session(place)
+        await bench.runner.run(bench.request("Another one.", session=first.session, workdir=tmp_path), FakeHost())
+        assert not await bench.runner.bring_session(place, current=False)
+        assert not await bench.runner.bring_session(place._replace(session="ses_unknown"), current=True)
+        assert await bench.runner.bring_session(place, current=True)
+        assert (await bench.runner.run(request, FakeHost())).output == "heron"
+        assert "The word is heron." in model.requests[-1].text
+        assert "gull" not in model.requests[-1].text, "this machine's own state of the session was older"
+    await bench.close()
+
+
+@pytest.mark.soak
+@needs_opencode
+async def test_k1_an_opencode_session_moves_to_another_user_and_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    here, there = bench.user, tmp_path / "other"
+    script = [Reply.say("The word is heron."), Reply.say("The number is 7."), Reply.say("heron 7")]
+    with bench.model(*script) as model:
+        first = await bench.runner.run(bench.request("Choose a word.", workdir=tmp_path), FakeHost())
+        assert first.session is not None
+        request = bench.request("Choose a number.", session=first.session, workdir=tmp_path)
+        place = SessionPlace(first.session, request.workdir, request.scratch, request.env)
+        await bench.runner.keep_session(place)
+        for user, known in ((there, "The word is heron."), (here, "The number is 7.")):
+            bench.user = user
+            prepare_user(user)
+            bench.configure()
+            runner = bench.another_runner()
+            assert await runner.bring_session(place, current=True)
+            assert (await runner.run(request, FakeHost())).success
+            assert known in model.requests[-1].text
+            await runner.keep_session(place)
+            await runner.close()
+    await bench.close()

@@ -6,10 +6,11 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from windlass.errors import Category, Failure, WindlassError, classify
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Media, Runner, RunnerHooks
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Media, Runner, RunnerHooks, SessionPlace
 from windlass.runners import RunnerDeps
 from windlass.runners.opencode import failures
 from windlass.runners.opencode.engine_tools import EngineTools
@@ -23,6 +24,9 @@ from windlass.runners.tool_listener import ToolListener
 from windlass.runners.tool_server import tool_server
 from windlass.runtimes import OPEN_CODE
 
+if TYPE_CHECKING:
+    from windlass.runners.opencode.session_copy import SessionCopies
+
 __all__ = ["OpenCodeRunner"]
 
 log = logging.getLogger("windlass.runners.opencode")
@@ -32,6 +36,8 @@ OWN_PROMPT = 20_000
 MOST_OUTPUT = 32_000
 """Tokens that it asks for in one reply at most."""
 DEAREST = "opus"
+COPY = "opencode"
+"""The folder of a step that has a copy of its session for other machines."""
 RETRIES = 3
 """Retries that OpenCode may make by itself before the engine takes over."""
 
@@ -112,6 +118,27 @@ class OpenCodeRunner(RunnerHooks, Runner):
         turn = self._turns[request]
         if turn is not None:
             await turn.interrupt()
+
+    async def keep_session(self, place: SessionPlace) -> None:
+        copies, file = await self._copies(place)
+        if copies is not None:
+            await copies.write(place.session, file)
+
+    async def bring_session(self, place: SessionPlace, *, current: bool) -> bool:
+        if not current:
+            return False
+        copies, file = await self._copies(place)
+        return copies is not None and await copies.read(place.session, file)
+
+    async def _copies(self, place: SessionPlace) -> tuple[SessionCopies | None, Path]:
+        """The way in and out of OpenCode's database, and the file for this session; the older program has none."""
+        from windlass.runners.opencode.session_copy import SessionCopies  # only where machines share a store
+
+        program, file = await self._probe.program(), place.scratch / COPY / f"{place.session}.json"
+        if isinstance(program, Health) or program.contract == "legacy":
+            return None, file
+        env = modern_environment(self._env, place.env, trusted=False)
+        return SessionCopies(self._supervisor, program, env, place.workdir), file
 
     async def close(self) -> None:
         await self._pool.close()
