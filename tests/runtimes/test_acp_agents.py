@@ -103,6 +103,10 @@ async def test_a9_gemini_asks_works_and_says_what_it_used(tmp_path: Path) -> Non
         usage = result.usage
         assert (usage.tokens_in, usage.tokens_out, usage.model) == (350, 35, GEMINI_MODEL)
         assert (world.model.served.tokens_in, world.model.served.tokens_out) == (350, 35)
+        for said in ("and then", "at last"):  # Gemini CLI alone would lose it at the first of them, or the second
+            again = world.request(f"This is not allowed, {said}", model=GEMINI_MODEL, session=result.session)
+            assert (await world.runner.run(again, host)).failure is None
+        assert "and then" in world.model.requests[-1].text
 
 
 async def test_a9_an_agent_of_ones_own_needs_a_command_and_a_folder_that_is_trusted(tmp_path: Path) -> None:

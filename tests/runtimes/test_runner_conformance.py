@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from acp_world import acp_world, needs_codex
+from acp_world import GEMINI_MODEL, acp_world, needs_codex, needs_gemini
 from claude_fixtures import claude_world
 from hosts import FakeHost
 from model_api_world import scripted
@@ -25,6 +26,7 @@ UNKNOWN = {
     "open-code": "ses_00000000000000000000000000",
     "cli": "never-held",
     "codex": "00000000-0000-7000-8000-000000000000",
+    "gemini": "00000000-0000-7000-8000-000000000000",
     "acp": "00000000-0000-7000-8000-000000000000",
 }
 USED = {"codex": (110, 0), "acp": (110, 0)}
@@ -77,6 +79,12 @@ async def codex(folder: Path) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
+async def gemini(folder: Path) -> AsyncIterator[World]:
+    async with acp_world("gemini", folder, reply) as world:
+        yield World(world.runner, world.model, partial(world.request, model=GEMINI_MODEL))
+
+
+@asynccontextmanager
 async def acp(folder: Path) -> AsyncIterator[World]:
     async with acp_world("acp", folder, reply) as world:
         yield World(world.runner, world.model, world.request)
@@ -87,9 +95,10 @@ WORLDS: dict[str, Callable[[Path], AbstractAsyncContextManager[World]]] = {
     "open-code": open_code,
     "cli": cli,
     "codex": codex,
+    "gemini": gemini,
     "acp": acp,
 }
-MARKS = {"codex": [needs_codex], "acp": [needs_codex]}
+MARKS = {"codex": [needs_codex], "gemini": [needs_gemini], "acp": [needs_codex]}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in WORLDS])

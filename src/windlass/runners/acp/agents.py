@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from windlass.ports import Health, Permissions
+from windlass.runners.acp.gemini_chats import chat_settings, keep_chat
 from windlass.runtimes import ACP, CODEX, GEMINI, Runtime
 
 __all__ = ["ANY_AGENT", "CODEX_AGENT", "GEMINI_AGENT", "AgentProgram", "KnownAgent"]
@@ -53,6 +54,8 @@ class KnownAgent(msgspec.Struct, frozen=True):
     """It tells the server of an MCP tool apart from the arguments that the model gives it."""
     reads_folder: bool = False
     """It may read settings of a folder that it was not told to trust."""
+    before_load: Callable[[str, Mapping[str, str]], None] | None = None
+    """Prepares its files before it starts to go on with a session, in an environment."""
 
     @property
     def name(self) -> str:
@@ -92,9 +95,10 @@ GEMINI_AGENT = KnownAgent(
     GEMINI,
     command=("gemini", "--acp"),
     prefixes=("GEMINI_", "GOOGLE_", "CODE_ASSIST_", "CLOUD_ML_", "VERTEX_"),
-    settings={"GEMINI_CLI_NO_RELAUNCH": "true"},
+    settings={"GEMINI_CLI_NO_RELAUNCH": "true", **chat_settings()},
     asks_in=("default",),
     allows_in=("yolo",),
+    before_load=keep_chat,
 )
 CODEX_AGENT = KnownAgent(
     CODEX,

@@ -93,6 +93,8 @@ class AgentTurn:
         if self._interrupted.is_set():
             return AgentResult(session=self._request.session, interrupted=True)
         env = {**self._program.env(self._request.env), "PWD": str(self._request.workdir)}
+        if self._session is not None and self._agent.before_load is not None:
+            await asyncio.to_thread(self._agent.before_load, self._session, env)
         process = await self._deps.supervisor.spawn(
             list(self._program.argv),
             cwd=str(self._request.workdir),
@@ -151,6 +153,7 @@ class AgentTurn:
             denied = len(self._questions.denials)
             response = await wire.call("session/prompt", {"sessionId": self._session, "prompt": prompt})
             self._responses.append(response if isinstance(response, Mapping) else {})
+            self._heard.tell_usage(self._responses)
             denials = self._questions.denials[denied:]
             if self._reason != "cancelled" or not denials or self._interrupted.is_set():
                 self._heard.finish()

@@ -112,6 +112,11 @@ class UpdateListener:
             return total
         return replace(total, usd=cost, source="prices") if complete else replace(total, at_least=cost)
 
+    def tell_usage(self, responses: list[Mapping[str, Any]]) -> None:
+        """Tell the host what the responses so far report, if the last one does."""
+        if _reported(responses[-1]) is not None:
+            self._host.usage(self.usage(responses, complete=False))
+
     def ours(self, call: Mapping[str, Any]) -> str | None:
         """The engine's name of its tool that a call is about; None for a tool of the agent's own.
 
