@@ -1,4 +1,4 @@
-"""`workdir`: a command or an agent works in the folder that its step names (B5)."""
+"""`workdir`: a step works in the folder that it names (B5)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from agent_worlds import AgentWorld, agent, plan
+from code_worlds import CodeWorld, code
 from git_repositories import repository
 
 from windlass import Step
 from windlass.errors import Category
-from windlass.ports import AgentRequest
+from windlass.ports import AgentRequest, Sandbox
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
     from conftest import Project
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +86,47 @@ async def test_k4_a_worktree_has_the_same_folder_and_a_later_agent_may_work_in_i
     assert (one.name, one.is_relative_to(folder)) == ("sub", False)
     assert state.steps["third"].output["stdout"].split() == ["here", "made"]
     assert not (folder / "sub" / "made").exists()
+
+
+async def test_b5_paths_of_file_tools_are_in_the_folder_and_can_be_taken_back(project: Project) -> None:
+    project.file("sub/a/old", "old\n")
+    world = AgentWorld(project, writer())
+    made = [{"do": "write", "path": "two", "content": "2"}, {"do": "move", "from": "old", "to": "older"}]
+    tools = [
+        Step(id="read", tool="files.read", workdir="sub/{{ inputs.which }}", with_={"path": "old"}),
+        Step(id="write", tool="files.write", workdir="sub/new", with_={"path": "one", "content": "1"}, needs=("read",)),
+        Step(id="apply", tool="files.apply", workdir="sub/a", with_={"changes": made}, needs=("write",)),
+        Step(id="list", tool="files.list", workdir="sub/a", needs=("apply",)),
+    ]
+    state = await world.run(plan(*tools, inputs={"which": "a"}))
+    assert state.status == "completed", [step.error for step in state.steps.values()]
+    assert state.steps["read"].output["content"] == "old\n"
+    assert state.steps["write"].output["path"] == "sub/new/one"
+    assert [entry["path"] for entry in state.steps["list"].output["entries"]] == ["sub/a/older", "sub/a/two"]
+    async with world.engine() as engine:
+        await engine.undo(state.id, "apply")
+        await engine.undo(state.id, "write")
+    assert sorted(path.name for path in (project.path / "sub/a").iterdir()) == ["old"]
+    assert not (project.path / "sub/new/one").exists()
+
+
+async def test_b5_calls_of_a_program_are_in_the_folder(project: Project, sandbox: Sandbox) -> None:
+    project.file("sub/here", "x")
+    source = """
+        await tools.files.write({path: "made", content: "y"});
+        const listed = await tools.shell({argv: ["ls"]});
+        const above = await tools.shell({argv: ["ls"], cwd: ".."});
+        return [listed.stdout, above.stdout.includes("sub"), (await tools.files.list({})).entries.map(e => e.path)];
+    """
+    world = CodeWorld(project, sandbox)
+    state = await world.run(plan(code(source, workdir="{{ inputs.folder }}"), inputs={"folder": "sub"}))
+    work = state.steps["work"]
+    assert work.output == ["here\nmade\n", True, ["sub/here", "sub/made"]], work.error
+
+
+async def test_b5_a_file_tool_stays_in_the_working_directory_whatever_the_folder(project: Project) -> None:
+    step = Step(id="read", tool="files.read", workdir="/etc", with_={"path": "hostname"}, retry=0)
+    state = await AgentWorld(project, writer()).run(plan(step))
+    error = state.steps["read"].error
+    assert error is not None
+    assert "not inside the working directory" in error.message

@@ -740,8 +740,9 @@ def test_a_misnamed_argument_is_found_even_where_values_are_templates() -> None:
 @pytest.mark.parametrize(
     ("step", "problem"),
     [
-        ("{id: a, tool: files.read, workdir: sub, with: {path: x}}", "`workdir` is for commands and agents"),
-        ("{id: a, code: return 1, workdir: sub}", "`workdir` is for commands and agents"),
+        ("{id: a, tool: http.get, workdir: sub, with: {url: 'http://x'}}", "tools that take paths of files; http.get"),
+        ("{id: a, tool: files.patch, workdir: sub, with: {patch: x}}", "the paths of a patch: they are in its text"),
+        ("{id: a, merge: b, workdir: sub}", "`workdir` is not for a merge"),
         ("{id: a, run: ls, workdir: sub, with: {cwd: x}}", "`workdir` is given twice"),
         ("{id: a, run: ls, workdir: '{{ steps.b.output }}'}", "b"),
     ],

@@ -331,9 +331,14 @@ class Step(CheckedValue):
 
     def _wrong_command(self, commands: bool) -> str:
         """Return the problem of a key of commands."""
-        if self.workdir is not None and not (commands or self.is_agent):
-            return "`workdir` is for commands and agents; other tools take paths as their arguments"
-        if self.workdir is not None and "cwd" in self.with_:
+        if self.workdir is not None and self.merge is not None:
+            return "`workdir` is not for a merge, which works in the repository of the branches"
+        if self.workdir is not None and self.tool is not None:
+            from windlass.plan.file_arguments import no_folder  # few plans need it
+
+            if why := no_folder(self.tool):
+                return why
+        if self.workdir is not None and commands and "cwd" in self.with_:
             return "`workdir` is given twice: in the step and as `cwd` in its `with`"
         if self.env and not commands:
             return "`env` is for commands, and this step has none"
@@ -485,6 +490,8 @@ class Step(CheckedValue):
         told: dict[str, Any] = {"source": self.code}
         if self.with_:
             told["args"] = self.with_
+        if self.workdir is not None:
+            told["workdir"] = self.workdir
         if self.grants is not None:
             told["grants"] = list(self.grants)
         if self.limits is not None:

@@ -85,11 +85,23 @@ def _compiled(step: Step) -> Compiled:
         filled = compile_value(rest)
         return Compiled(lambda scope: {**filled.render(scope), "output": form}, filled.constant)
     if not step.is_code:
-        return compile_value(step.arguments)
-    told, args = step.arguments, compile_value(step.with_)  # the source is no template, whatever braces it has
-    if args.constant:
+        if step.workdir is None or step.is_agent or step.tool_name == "shell":
+            return compile_value(step.arguments)
+        return _in_workdir(step.tool_name, compile_value(step.arguments), compile_value(step.workdir))
+    told = step.arguments
+    filled = compile_value({name: told[name] for name in ("args", "workdir") if name in told})
+    if filled.constant:  # the source is no template, whatever braces it has
         return Compiled(lambda _scope: told, True)
-    return Compiled(lambda scope: {**told, "args": args.render(scope)}, False)
+    return Compiled(lambda scope: {**told, **filled.render(scope)}, False)
+
+
+def _in_workdir(tool: str, arguments: Compiled, folder: Compiled) -> Compiled:
+    from windlass.plan.file_arguments import in_folder  # few plans need it
+
+    return Compiled(
+        lambda scope: in_folder(tool, arguments.render(scope), str(folder.render(scope))),
+        arguments.constant and folder.constant,
+    )
 
 
 _KEPT = 16

@@ -56,14 +56,15 @@ async def run_program(
     *,
     grants: tuple[str, ...] | None,
     limits: ProgramLimits,
+    folder: str = "",
 ) -> Any:
-    """The program's result. Raises ToolError on a failure."""
+    """The program's result. Raises ToolError on a failure. Paths of its calls are in `folder`, if one is given."""
     if call.contact is None:
         raise ToolError("a program runs only inside an execution")
     if origin.tree is not None:
         return await _Running(desk, call, call.contact, origin, origin.tree, source, data, grants).perform()
     wall = asyncio.timeout(limits.wall)
-    tree = Tree(limits, wall)
+    tree = Tree(limits, wall, folder)
     try:
         async with wall:
             return await _Running(desk, call, call.contact, origin, tree, source, data, grants).perform()
@@ -171,6 +172,10 @@ class _Running:
         self._cpu = turn.cpu
         for asked in turn.calls:
             self._tree.called()
+            if self._tree.folder:
+                from windlass.plan.file_arguments import in_folder  # few programs need it
+
+                asked = asked._replace(arguments=in_folder(asked.tool, asked.arguments, self._tree.folder))
             self._issued[asked.number] = asked
             before = self._known(asked, calls)
             if before is None or not before.ended:

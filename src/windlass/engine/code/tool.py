@@ -83,7 +83,8 @@ class CodeTool(Tool):
         """A program that fails says nothing about the next one."""
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        problems = super().validate(arguments)
+        # Only a step has a `workdir`: agents are not told of it.
+        problems = super().validate({name: value for name, value in arguments.items() if name != "workdir"})
         if problems:
             return problems
         wrong = source_problem(arguments["source"])
@@ -110,6 +111,7 @@ class CodeTool(Tool):
             data,
             grants=None if grants is None else tuple(grants),
             limits=limits,
+            folder=str(arguments.get("workdir") or "") if ours is None else "",
         )
 
 
