@@ -1,7 +1,7 @@
 """Print every error text that a user can meet, with … for what is filled in: `python scripts/error_texts.py`.
 
 Read it as a user would: does each say what happened, where and why, and name the next thing to do? A text is the
-message of an exception of ours, of a failure, or a problem of a plan.
+message of an exception of ours, of a failure, or a problem of a plan or of settings (a `ValueError`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def error_texts() -> Iterator[ErrorText]:
                 continue
             called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
             place = 0 if called in kinds else PLACES.get(called)
-            if place is not None and len(node.args) > place and (text := _text(node.args[place])).strip("… "):
+            # A single word is the name of a limit or of a category, which is shown within a text.
+            text = _text(node.args[place]) if place is not None and len(node.args) > place else ""
+            if " " in text.strip("…:/ "):
                 yield ErrorText(str(file.relative_to(SOURCE)), node.lineno, text)
 
 
@@ -43,9 +45,9 @@ def _nodes(file: Path) -> Iterator[ast.ClassDef | ast.Call]:
 
 
 def _exceptions(classes: Iterable[ast.ClassDef]) -> set[str]:
-    """The names of all exceptions of ours, wherever they are defined."""
+    """The names of all exceptions of ours, wherever they are defined, and of those that pydantic shows as a problem."""
     bases = {node.name: {base.id for base in node.bases if isinstance(base, ast.Name)} for node in classes}
-    found = {"WindlassError"}
+    found = {"Exception", "ValueError"}
     while more := {name for name, of in bases.items() if of & found} - found:
         found |= more
     return found

@@ -78,7 +78,7 @@ def test_d1_list_and_status_filter(project: Project, windlass: Windlass, mixed: 
     assert ids("list", "--since", "9999-12-31") == []
     assert windlass("list", "--plan", "none").err == "No executions that fit.\n"
     assert windlass("list", "--plan", "none", "-s", "failed").err == "No failed executions that fit.\n"
-    assert "--since 'monday' is no time" in windlass("list", "--since", "monday", code=2).err
+    assert "--since 'monday' is not a time" in windlass("list", "--since", "monday", code=2).err
     assert ids("status") == [mixed], "without ID: all that are not finished"
     shown = windlass("list")
     assert [line.split()[0] for line in shown.out.splitlines()] == [three, two, one, mixed]

@@ -210,7 +210,7 @@ def test_i8_a_projects_rules_are_refused_by_name(project: Project, windlass: Win
 @pytest.mark.parametrize(
     ("rules", "error"),
     [
-        ('[[notify]]\nto = "dekstop"', "`notify.0.to`: 'dekstop' is no message service; did you mean `desktop`?"),
+        ('[[notify]]\nto = "dekstop"', "`notify.0.to`: 'dekstop' is not a message service; did you mean `desktop`?"),
         ('[[notify]]\nto = "bell"\non = ["aproval"]', "`on`: there is no 'aproval'; did you mean `approval`?"),
         ('[[notify]]\nto = "bell"\nplan = "x"', "`plan` is not a key of a rule; did you mean `plans`?"),
         ('[[notify]]\nto = "bell"\non = []', "`on` is empty"),

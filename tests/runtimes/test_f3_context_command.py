@@ -86,8 +86,8 @@ def test_f3_a_summary_on_request_is_journalled_and_made_before_the_next_call(pro
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("look",), "step look of {id} is no agent, so it has no conversation"),
-        (("look", "--summarise"), "is no agent"),
+        (("look",), "step look of {id} is not an agent, so it has no conversation"),
+        (("look", "--summarise"), "is not an agent"),
         (("work", "--summarise"), "its agent makes no further call"),
         (("--summarise",), "name the step"),
         (("nobody",), "nobody"),

@@ -68,7 +68,7 @@ def test_a_compressed_body_is_refused_in_so_many_words() -> None:
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"hello there\r\n\r\n", "this is no HTTP/1.1 request"),
+        (b"hello there\r\n\r\n", "this is not an HTTP/1.1 request"),
         (b"POST /v1/messages HTTP/1.1\r\ncontent-length: 99\r\n\r\n{}", "cannot be read"),
         (b"POST /v1/messages HTTP/1.1\r\ncontent-length: many\r\n\r\n", "cannot be read"),
         (b"POST /v1/mess", "ended within a request"),

@@ -33,7 +33,10 @@ _CHMOD = re.compile(r"\bchmod (700|u\+w) (.+)$")
 def fix_findings(findings: Iterable[Finding], yes: bool) -> int:
     """Run what mends them; returns how many commands were run. With `yes`, what is optional is left alone."""
     if not yes and not attended():
-        raise UsageError("doctor --fix asks before each command", advice=("to run them unasked: --fix --yes",))
+        raise UsageError(
+            "doctor --fix asks before each command, and there is no terminal to ask on",
+            advice=("to run them unasked: --fix --yes",),
+        )
     ran = 0
     for command, wanted in _commands(findings):
         shown = shlex.join(command)

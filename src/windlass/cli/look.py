@@ -136,7 +136,7 @@ def _moment(text: str) -> float:
             return time.time() - parse_duration(text)
         except ValueError:
             raise UsageError(
-                f"--since {text!r} is no time: use 2h, 30d, today, yesterday or a date like {today}"
+                f"--since {text!r} is not a time: use 2h, 30d, today, yesterday or a date like {today}"
             ) from None
     return datetime.combine(day, datetime.min.time()).timestamp()
 

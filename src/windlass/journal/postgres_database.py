@@ -437,7 +437,7 @@ def _meaning(error: Exception, url: PostgresUrl) -> JournalError:
     if kind == "42501":
         return JournalError(f"{url}: the user lacks rights: {shown}", advice=(_RIGHTS,))
     if kind in ("53100", "53200", "53300"):
-        return JournalError(f"{url}: the server has run out of something: {shown}", advice=_ADVICE)
+        return JournalError(f"{url}: the server has no disk space, memory or connection left: {shown}", advice=_ADVICE)
     if kind == "55P03":
         return JournalError(f"{url}: another process holds a lock for over 30 s; nothing was written", advice=_ADVICE)
     return JournalError(f"{url} could not be used: {shown}", advice=("check the server's log",))

@@ -341,7 +341,7 @@ class _Meaning:
                 from windlass.schemas import unusable  # takes a while to import
 
                 for message in unusable(step.output, of_arguments=False):
-                    self._problem(index, f"its `output` is no schema that can be used: {message}", ("output",))
+                    self._problem(index, f"its `output` is not a schema that can be used: {message}", ("output",))
 
     def _check_merge(self, index: int, step: Step) -> None:
         """Check that the step to merge works in worktrees, and the checks."""

@@ -312,7 +312,7 @@ class Step(CheckedValue):
         if not self.is_agent and (wrong := [one for one in of_agents if self.merge is None or one != "check"]):
             raise ValueError(f"`{wrong[0]}` is for agents, and this step has no `agent`")
         if self.question is not None and (self.approve not in (Approve.ALWAYS, Approve.SENSITIVE) or self.merge):
-            raise ValueError("`question` goes with `approve: always` or `sensitive`, before a step that is no merge")
+            raise ValueError("`question` goes with `approve: always` or `sensitive`, before a step other than a merge")
         if wrong_choice := self._wrong_choice():
             raise ValueError(wrong_choice)
         if wrong_checks := self._wrong_checks():

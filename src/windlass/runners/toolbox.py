@@ -117,7 +117,7 @@ def _misfits(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[st
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _wire_names(names: Sequence[str]) -> dict[str, str]:

@@ -208,7 +208,7 @@ def _misfits(settings: Settings) -> Iterator[str]:
         mail = service is not None and service.smtp is not None
         if service is None and rule.to not in LOCAL_CHANNELS:
             hint = nearest(rule.to, [*LOCAL_CHANNELS, *services])
-            yield f"`notify.{number}.to`: {rule.to[:80]!r} is no message service; {hint}"
+            yield f"`notify.{number}.to`: {rule.to[:80]!r} is not a message service; {hint}"
         elif mail and not rule.recipients:
             yield f"`notify.{number}.recipients` is missing: {rule.to!r} sends mail"
         elif rule.recipients and not mail:

@@ -203,7 +203,7 @@ class NotifyRule(CheckedValue):
 
     def _after(self) -> NotifyRule:
         if not self.on:
-            raise ValueError("`on` is empty: name what is told, or leave it out for everything")
+            raise ValueError("`on` is empty: name the kinds to send, or leave it out for all")
         return self
 
 

@@ -268,7 +268,7 @@ def _measured(meter: Meter) -> Iterator[str]:
     for name, kind in (("cpu", int | float), ("memory", int), ("received", int), ("sent", int)):
         took = getattr(meter.used, name, None)
         if took is not None and not (isinstance(took, kind) and 0 <= took < float("inf")):
-            yield f"it tells `call.meter` that it took {took!r} of {name}, which is no amount"
+            yield f"it tells `call.meter` that it took {took!r} of {name}, which is not an amount"
 
 
 async def _stops(tool: Tool, arguments: Mapping[str, Any], prepare: Prepare | None, *, ends: bool) -> list[str]:

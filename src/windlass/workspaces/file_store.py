@@ -143,7 +143,7 @@ class FileStore:
                     if count > MOST_FILES or size > MOST_BYTES:
                         raise TooLarge(
                             f"{self.root} has more than {MOST_FILES:,} files or {MOST_BYTES >> 20} MiB, "
-                            "and is no git repository"
+                            "and is not a git repository"
                         )
                     yield _name(path), found
 

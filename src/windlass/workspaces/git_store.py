@@ -154,7 +154,7 @@ class GitStore:
         """Make the git folder, unless it is there and whole."""
         repository = self._repository
         if repository is None:
-            raise ToolError(f"{self.root} is no git repository any more")
+            raise ToolError(f"{self.root} is not a git repository any more")
         if not (self._folder / "windlass").exists():
             where = {"GIT_DIR": str(self._folder)}
             run_git("init", "--quiet", "--template=", f"--object-format={self._format}", cwd=self.root, variables=where)

@@ -103,7 +103,7 @@ def _parent(root: Path, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
     """The folder of a path, opened from the root downwards without following links, and the file's name in it."""
     *folders, name = path.split("/")
     if ".." in folders or name in ("", ".", "..") or ".git" in (*folders, name):
-        raise ToolError(f"{shown(path)} is no path of a recorded file")
+        raise ToolError(f"{shown(path)} is not the path of a recorded file")
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     here = os.open(root, flags)
     try:

@@ -241,7 +241,7 @@ def _is_whole(repository: Repository, path: Path) -> bool:
 def _admin(repository: Repository, path: Path) -> Path:
     found = _find_admin(repository, path)
     if found is None:
-        raise ToolError(f"{path} is no worktree of {repository.top} any more")
+        raise ToolError(f"{path} is not a worktree of {repository.top} any more")
     return found
 
 

@@ -112,7 +112,7 @@ async def test_h2_a_page_whose_script_never_ends_is_closed_and_the_next_one_work
                 break
         assert failure.message == (
             f"{server.url('/')} did not answer the click at the text 'Go', and does not answer at all: "
-            "its scripts keep it busy. The page was closed."
+            "its scripts keep it busy, so the page was closed"
         )
         await shared.use("open", url=server.url("/ok"))
         assert await shared.text() == "Fine"

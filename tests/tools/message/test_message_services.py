@@ -175,7 +175,7 @@ async def test_h1_a_service_that_is_set_up_wrong_is_told_what_to_do(world: World
     world.services["odd"] = {"url": "nosuch://x"}
     world.services["unset"] = {"url_env": "NOT_THERE"}
     expected = {
-        ("message.send", "odd"): "none that apprise knows",
+        ("message.send", "odd"): "apprise does not know this kind of address",
         ("message.send", "unset"): "NOT_THERE",
         ("message.webhook", "chat"): "http",
         ("message.webhook", "odd"): "http",

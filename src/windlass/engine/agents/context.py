@@ -111,7 +111,7 @@ def check_agent(state: State, step: str) -> StepState:
     found = find_step(state, step)
     if not found.spec.is_agent:
         raise UsageError(
-            f"step {found.id} of {state.id} is no agent, so it has no conversation",
+            f"step {found.id} of {state.id} is not an agent, so it has no conversation",
             advice=(f"agents of this execution: windlass context {state.id}",),
         )
     if found.agent is None or not found.agent.attempt:

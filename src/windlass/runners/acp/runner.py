@@ -141,7 +141,7 @@ class AcpRunner(RunnerHooks, Runner):
         except RpcError as error:
             detail = f"{where} does not begin a conversation: {error.message}"
         except WireEnded:
-            detail = f"{where} is no agent of the Agent Client Protocol: it ended without a word of it"
+            detail = f"{where} does not speak the Agent Client Protocol: it ended without a message of it"
         finally:
             await asyncio.shield(process.stop(0))
             await wire.close()

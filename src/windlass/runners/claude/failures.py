@@ -111,7 +111,7 @@ def without_result(wire: ClaudeWire, ended: Exit, listener: MessageListener) -> 
     stderr, garbage = str(wire.stderr), str(wire.garbage)
     said = f"; its stderr: {stderr[-600:]}" if stderr else ""
     if wire.flood:
-        text = f"{CLAUDE_CODE.name}: its output is no conversation: {wire.flood}, such as {garbage[:80]!r}"
+        text = f"{CLAUDE_CODE.name}: its output is not a conversation: {wire.flood}, such as {garbage[:80]!r}"
         return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)
     if ended.limit == "pool":
         beyond = "it grew beyond the memory that all steps of the execution may use together"

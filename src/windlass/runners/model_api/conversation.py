@@ -346,13 +346,13 @@ def _parsed(line: bytes, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Lost(f"{path} is damaged: {error}") from error
     if not isinstance(found, dict):
-        raise Lost(f"{path} is no conversation of this runtime")
+        raise Lost(f"{path} is not a conversation of this runtime")
     return found
 
 
 def _check_head(head: Mapping[str, Any], path: Path, version: int, session: str) -> None:
     if head.get("format") != _FORMAT:
-        raise Lost(f"{path} is no conversation of this runtime")
+        raise Lost(f"{path} is not a conversation of this runtime")
     if head.get("version") != version:
         raise Lost(f"{path} has version {head.get('version')!r}, this Windlass reads {_VERSION}")
     if head.get("session") != session:

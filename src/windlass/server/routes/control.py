@@ -316,7 +316,7 @@ def approval_routes(service: Service) -> APIRouter:
             )
         if len(found) > 1:
             raise Ambiguous(
-                f"{len(found)} executions ask for exactly that",
+                f"{len(found)} executions ask exactly this question",
                 advice=("name one by its id: GET /api/approvals", "or POST /api/approvals/EXECUTION/STEP"),
             )
         execution, step, digest = found[0]

@@ -51,7 +51,7 @@ async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     first, *lines = head.decode("latin-1").strip("\r\n").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise BadRequest(f"this is no HTTP/1.1 request: {first[:80]!r}")
+        raise BadRequest(f"this is not an HTTP/1.1 request: {first[:80]!r}")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -243,7 +243,7 @@ class Reply:
     ) -> Reply:
         """An error of the API with this HTTP status. `after`: it comes in a stream that began well with this text."""
         if not 400 <= status <= 599:
-            raise ValueError(f"{status} is no HTTP status of an error: 400 to 599 are")
+            raise ValueError(f"{status} is not an HTTP status of an error: 400 to 599 are")
         return cls("error", after, status=status, message=message or f"scripted {status}", **how)
 
     @classmethod

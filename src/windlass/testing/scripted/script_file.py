@@ -48,13 +48,13 @@ def read_script(path: Path) -> list[Reply]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"the script {path} is neither YAML nor JSON: {error}") from error
     if not isinstance(found, list):
-        raise UsageError(f"the script {path} is no list: begin every reply with `- say:`, `- use:` or the like")
+        raise UsageError(f"the script {path} is not a list: begin every reply with `- say:`, `- use:` or the like")
     return [_reply(f"{path}: reply {place}", item) for place, item in enumerate(found, start=1)]
 
 
 def _reply(where: str, item: Any) -> Reply:
     if not isinstance(item, Mapping):
-        raise UsageError(f"{where} is no mapping: write `- say: {item}` for a text")
+        raise UsageError(f"{where} is not a mapping: write `- say: {item}` for a text")
     kinds = [word for word in item if word in KINDS]
     if len(kinds) != 1:
         raise UsageError(f"{where} needs exactly one of {', '.join(KINDS)}; it has {', '.join(kinds) or 'none'}")
@@ -66,7 +66,7 @@ def _reply(where: str, item: Any) -> Reply:
         if wanted is None:
             raise UsageError(f"{where} has {word!r}, and {kind} knows only {', '.join([*beside, *HOW])}")
         if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-            raise UsageError(f"{where} has {word}: {value!r}, and this is no {wanted[-1].__name__}")
+            raise UsageError(f"{where} has {word}: {value!r}, which is not of type {wanted[-1].__name__}")
     if "headers" in rest:
         rest["headers"] = {str(name): str(text) for name, text in rest["headers"].items()}
     try:
@@ -124,7 +124,7 @@ def _text(value: Any, *, bare: bool = False) -> str:
     if bare and value is True:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text: put it in quotes" + (", or write true" if bare else ""))
+        raise ValueError(f"{value!r} is not text: put it in quotes" + (", or write true" if bare else ""))
     return value
 
 

@@ -90,7 +90,7 @@ async def _busy(tab: Tab, what: str, url: str | None = None) -> ToolError:
     where = place_of(url or tab.page.url)
     await tab.crash()
     return ToolError(
-        f"{where} {what}, and does not answer at all: its scripts keep it busy. The page was closed.",
+        f"{where} {what}, and does not answer at all: its scripts keep it busy, so the page was closed",
         category=Category.TRANSIENT,
         advice=_AGAIN,
     )

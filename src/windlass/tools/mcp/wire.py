@@ -168,7 +168,7 @@ def _unanswered(line: bytes) -> Any:
     number = found.get("id") if isinstance(found, dict) and "method" not in found else None
     if not isinstance(number, int | str):
         return None
-    error = ErrorData(code=PARSE_ERROR, message="its answer is no valid message")
+    error = ErrorData(code=PARSE_ERROR, message="its answer is not a valid message")
     return JSONRPCError(jsonrpc="2.0", id=number, error=error)
 
 

@@ -65,7 +65,7 @@ def channel(service: MessageService, url: str) -> Channel:
     if plugin is None:
         web = url.lower().startswith(("http://", "https://"))
         raise ToolError(
-            f"message service {service.name!r}: its address is none that apprise knows",
+            f"message service {service.name!r}: apprise does not know this kind of address",
             category=Category.CONFIGURATION,
             advice=(
                 "use message.webhook for it" if web else "compare it with https://appriseit.com/services/",

@@ -31,7 +31,7 @@ def target(service: MessageService, url: str) -> str:
         usable = False
     if not usable:
         raise ToolError(
-            f"message service {service.name!r}: a webhook needs an http:// or https:// address, and its is another",
+            f"message service {service.name!r}: the address of a webhook begins with http:// or https://",
             category=Category.CONFIGURATION,
             advice=("use message.send for it", f"check {service.settings.url_env or 'its url in your settings'}"),
         )

@@ -247,7 +247,7 @@ def _read(entry: str, setting: str) -> Rule:
         if address is None:
             return Rule(name=name, beneath=beneath, port=port)
         if beneath:
-            raise ValueError("nothing is beneath an address")
+            raise ValueError("an address has no hosts below it")
         return Rule(network=ipaddress.ip_network(plain(address)), port=port)
     except ValueError as error:
         raise UsageError(

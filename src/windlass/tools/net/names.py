@@ -97,7 +97,7 @@ def host_of(text: str) -> str:
         try:
             return str(ipaddress.IPv4Address(host))
         except ValueError:
-            raise ValueError(f"{_cut(text)} is no IPv4 address of four decimal numbers") from None
+            raise ValueError(f"{_cut(text)} is not an IPv4 address of four decimal numbers") from None
     return host
 
 
