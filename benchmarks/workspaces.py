@@ -1,4 +1,8 @@
-"""Recording the files that an agent works on, beside `git status` and `git worktree add` of the same repository."""
+"""Recording the files that an agent works on, beside `git status` and `git worktree add` of the same repository.
+
+`python -m benchmarks.workspaces [FOLDER]` makes repositories of 5,000 and 50,000 files there and prints both. A disk
+that others write to tells nothing about either: FOLDER may be in memory, such as /dev/shm.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +20,12 @@ from typing import NamedTuple
 __all__ = ["FILES", "SnapshotCost", "snapshot_cost"]
 
 FILES = 50_000
-ROUNDS, WORKTREES = 9, 3
+SMALL = 5_000
+ROUNDS, WORKTREES = 9, 5
 
 
 class SnapshotCost(NamedTuple):
-    """Seconds for a repository of 50,000 files: medians of rounds in turn."""
+    """Seconds: medians of rounds in turn; of worktrees the least, because each writes all files."""
 
     first: float
     warm: float
@@ -56,13 +63,13 @@ def timed(deed: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def snapshot_cost(folder: Path) -> SnapshotCost:
+def snapshot_cost(folder: Path, files: int = FILES) -> SnapshotCost:
     from windlass.workspaces.store import find_store
 
     folder = folder.resolve()
     repository, home = folder / "repository", folder / "home"
     shutil.rmtree(home, ignore_errors=True)
-    make_repository(repository, FILES)
+    make_repository(repository, files)
     git(repository, "status")
     first = timed(lambda: find_store(repository, home).record())
     find_store(repository, home).record()
@@ -70,7 +77,7 @@ def snapshot_cost(folder: Path) -> SnapshotCost:
 
     def both(number: int, look: Callable[[], object]) -> float:
         before = timed(look)
-        for name in ("d0/e0/file0.txt", "d7/e7/new.txt", "README"):
+        for name in ("d0/e0/file0.txt", "d0/e7/new.txt", "README"):
             (repository / name).write_text(f"changed in round {number}\n")
         return before + timed(look)
 
@@ -83,18 +90,39 @@ def snapshot_cost(folder: Path) -> SnapshotCost:
 
 
 def _worktrees(repository: Path, data: Path) -> tuple[float, float]:
-    """Medians of the making of worktrees, ours and git's own in turn; each is removed before the next."""
+    """The least times of the making of worktrees, ours and git's own in turn; each is removed before the next."""
     from windlass.workspaces.worktrees import open_worktree, remove_worktree
 
     shutil.rmtree(data, ignore_errors=True)
     os.environ["XDG_DATA_HOME"] = str(data)
     plain = data / "plain"
-    ours, theirs = [], []
-    for number in range(WORKTREES):
-        theirs.append(timed(lambda: git(repository, "worktree", "add", "-q", "-b", "plain", str(plain), "HEAD")))
+    times: dict[str, list[float]] = {"ours": [], "theirs": []}
+
+    def make_plain(_: int) -> None:
+        adding = ("worktree", "add", "-q", "-b", "plain", str(plain), "HEAD")
+        times["theirs"].append(timed(lambda: git(repository, *adding)))
         git(repository, "worktree", "remove", "--force", str(plain))
         git(repository, "branch", "-D", "plain")
-        execution = f"bench-{number}"
-        ours.append(timed(lambda name=execution: open_worktree(repository, name, "work")))
-        remove_worktree(open_worktree(repository, execution, "work"))
-    return statistics.median(ours), statistics.median(theirs)
+
+    def make_ours(number: int) -> None:
+        times["ours"].append(timed(lambda: open_worktree(repository, f"bench-{number}", "work")))
+        remove_worktree(open_worktree(repository, f"bench-{number}", "work"))
+
+    for number in range(WORKTREES):
+        for make in (make_plain, make_ours) if number % 2 else (make_ours, make_plain):
+            make(number)
+    return min(times["ours"]), min(times["theirs"])
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as folder:
+        for files in (SMALL, FILES):
+            found = snapshot_cost(Path(folder) / str(files), files)
+            print(
+                f"{files:,} files: two records {found.warm:.2f} s, {found.warm / found.status:.2f}× git status; "
+                f"a worktree {found.worktree:.2f} s, {found.worktree / found.worktree_add:.2f}× git worktree add"
+            )
+
+
+if __name__ == "__main__":
+    main()

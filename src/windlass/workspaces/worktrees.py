@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -138,10 +139,25 @@ def _cannot(why: str) -> ToolError:
 def _make(repository: Repository, wanted: Worktree, files: Sequence[str], lock: int) -> Worktree:
     base = _base(repository)
     _refuse_unfit(repository)
-    notes = _notes(repository)
     _remove_unmarked(repository, wanted.path)
     wanted.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fault_point("workspace.making")
+    with ThreadPoolExecutor(1) as beside:  # looking for changes takes a while, and changes nothing
+        looking = beside.submit(_notes, repository)
+        base = _add(repository, wanted, base, lock)
+        notes = looking.result()
+    fault_point("workspace.made")
+    brought = _bring(repository.top, wanted.path, files)
+    mark = _admin(repository, wanted.path) / MARK
+    new = mark.with_suffix(".new")
+    new.write_text(json.dumps({"branch": wanted.branch, "base": base, "files": brought}))
+    new.replace(mark)
+    fault_point("workspace.marked")
+    return replace(wanted, base=base, files=tuple(brought), notes=notes)
+
+
+def _add(repository: Repository, wanted: Worktree, base: str, lock: int) -> str:
+    """Have git make the worktree, with a new branch or the one that is there; gives the commit that it began at."""
     reason = ("--lock", "--reason", f"an agent of windlass works here: {wanted.branch}")
     try:
         git_at(
@@ -152,14 +168,7 @@ def _make(repository: Repository, wanted: Worktree, files: Sequence[str], lock: 
             raise
         git_at(repository, "worktree", "add", "--force", *reason, str(wanted.path), wanted.branch, lock=lock)
         base = git_at(repository, "merge-base", base, wanted.branch).decode().strip()
-    fault_point("workspace.made")
-    brought = _bring(repository.top, wanted.path, files)
-    mark = _admin(repository, wanted.path) / MARK
-    new = mark.with_suffix(".new")
-    new.write_text(json.dumps({"branch": wanted.branch, "base": base, "files": brought}))
-    new.replace(mark)
-    fault_point("workspace.marked")
-    return replace(wanted, base=base, files=tuple(brought), notes=notes)
+    return base
 
 
 def _base(repository: Repository) -> str:
