@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.testing import Reply, ScriptedModel
+from windlass.workspaces.pruning import noted_executions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 from git_repositories import git, repository
@@ -55,6 +56,24 @@ def test_k4_a_worktree_survives_kill_9_at_every_point(project: Project, windlass
     assert len(git(folder, "worktree", "list").splitlines()) == 1
     assert git(folder, "branch", "--list", "windlass/*") == ""
     assert windlass("workspaces").out == ""
+
+
+def test_k5_records_of_files_are_removed_for_good_after_kill_9(project: Project, windlass: Windlass) -> None:
+    repository(project)
+    project.file("plan.yaml", PLAN.replace("    workspace: worktree\n", ""))
+    write = Reply.use("files__write", {"path": "new", "content": "x"})
+    with ScriptedModel([write, Reply.say("done"), Reply.say("done")]) as model:
+        env = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "sk-ant-of-the-test-of-records"}
+        windlass("run", "plan.yaml", **env)
+        windlass("run", "plan.yaml", **env)
+    first, second = sorted(project.ids())
+    clean = ("clean", "--older-than", "0.001s", "--keep", "1")
+    windlass(*clean, code=-9, WINDLASS_FAULT="workspace.pruned:1")
+    assert set(project.ids()) == {second}
+    assert noted_executions(project.home) == {first, second}
+    windlass(*clean)
+    assert noted_executions(project.home) == {second}
+    assert windlass("verify", second).out.startswith("work  verified")
 
 
 MERGING = """

@@ -12,16 +12,17 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from windlass.errors import ToolError
 from windlass.workspaces.git import locked
+from windlass.workspaces.notes import NOTES, note_tree
 from windlass.workspaces.store import ChangedFile, FileEntry, Recorded, ShownChange, TooLarge
 
-__all__ = ["FileStore"]
+__all__ = ["FileStore", "prune_files"]
 
 MOST_FILES = 5_000
 MOST_BYTES = 64 * 1024 * 1024
@@ -59,8 +60,10 @@ class FileStore:
         self._folder = folder
         self._home = os.fspath(home)
 
-    def record(self) -> Recorded:
+    def record(self, execution: str = "") -> Recorded:
         with locked(self._folder.with_suffix(".lock")):
+            if not self._folder.exists():
+                (self._folder / NOTES).mkdir(mode=0o700, parents=True)
             before = self._read("latest")
             taken = time.time_ns()
             files: dict[str, _Kept] = {}
@@ -75,6 +78,7 @@ class FileStore:
             tree = hashlib.sha256(names).hexdigest()
             for name in (tree, "latest"):
                 self._write(f"trees/{name}", record)
+            note_tree(self._folder, execution, tree)
         more = f", and {len(unread) - 1} more" if len(unread) > 1 else ""
         return Recorded(str(self.root), f"files:{tree}", f"not recorded: {unread[0]}{more}" if unread else "")
 
@@ -190,6 +194,20 @@ class FileStore:
         if b"\0" in content[:8000] or content.count(b"\n") > LONGEST_TEXT:
             return None
         return re.findall(r"[^\n]*\n|[^\n]+", content.decode("utf-8", "replace"))
+
+
+def prune_files(folder: Path, kept: Iterable[str]) -> None:
+    """Remove the records of a store that are none of these nor the last one, and contents that no record has. The lock
+    is held."""
+    stay = {*kept, "latest"}
+    for tree in (folder / "trees").iterdir():
+        if tree.name not in stay:
+            tree.unlink()
+    records = [_decode(tree.read_bytes()) for tree in (folder / "trees").iterdir()]
+    used = {file.blob for record in records for file in record.files.values()}
+    for blob in (folder / "blobs").iterdir():
+        if blob.name not in used:
+            blob.unlink()
 
 
 def _mode(mode: int) -> int:

@@ -12,17 +12,18 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
 
 from windlass.errors import ToolError
 from windlass.workspaces.git import TIMEOUT, GitFailed, Repository, escaped, find_repository, locked, run_git
+from windlass.workspaces.notes import NOTES, note_tree
 from windlass.workspaces.small_changes import changed_tree
 from windlass.workspaces.store import ChangedFile, FileEntry, Recorded, ShownChange, TooLarge
 
-__all__ = ["GitStore"]
+__all__ = ["GitStore", "prune_objects"]
 
 LONGEST = 60.0
 """Seconds that recording may take: after that, the repository is too large, and is not tried again for a day."""
@@ -42,7 +43,7 @@ class GitStore:
         self._folder = folder
         self._home = home
 
-    def record(self) -> Recorded:
+    def record(self, execution: str = "") -> Recorded:
         with locked(self._folder.with_suffix(".lock")) as lock:
             self._prepare()
             (self._folder / "index.lock").unlink(missing_ok=True)  # of a command that was killed: the lock is ours
@@ -52,10 +53,12 @@ class GitStore:
                 git = partial(self._git, holding=lock, timeout=LONGEST)
                 tree = changed_tree(git, self.root, known, names, self._hash_of) if names else known
                 if tree:
+                    note_tree(self._folder, execution, tree)
                     return Recorded(str(self.root), f"git:{tree}")
             note = "" if names is not None and self._update(names, lock) else self._add(lock)
             tree = self._git("write-tree", holding=lock).decode().strip()
             (self._folder / "tree").write_text(f"{tree} {self._index_mark()}")
+            note_tree(self._folder, execution, tree)
         return Recorded(str(self.root), f"git:{tree}", note)
 
     def _changed(self, lock: int) -> list[bytes] | None:
@@ -159,6 +162,7 @@ class GitStore:
             where = {"GIT_DIR": str(self._folder)}
             run_git("init", "--quiet", "--template=", f"--object-format={self._format}", cwd=self.root, variables=where)
             (self._folder / "info").mkdir(exist_ok=True)
+            (self._folder / NOTES).mkdir(exist_ok=True)
             (self._folder / "info" / "attributes").write_text(_EXACT)
             if theirs := self._ignored_by_user():
                 self._git("config", "core.excludesFile", theirs)
@@ -223,6 +227,17 @@ class GitStore:
         where = {"GIT_DIR": str(self._folder), "GIT_WORK_TREE": str(self.root)}
         here = self.root if self.root.is_dir() else self._folder  # a worktree may be gone, and its records are not
         return run_git(*arguments, cwd=here, variables=where, holding=holding, timeout=timeout, stdin=stdin, good=good)
+
+
+def prune_objects(folder: Path, kept: Iterable[str], lock: int) -> None:
+    """Remove the objects of a store that neither these trees nor its index has. The lock is held."""
+    known = folder / "tree"
+    trees = {*kept, *(known.read_text().split()[:1] if known.exists() else ())}
+    where = {"GIT_DIR": str(folder)}
+    asked = "".join(f"{tree}\n" for tree in sorted(trees)).encode()
+    listed = run_git("cat-file", "--batch-check", cwd=folder, variables=where, stdin=asked).decode().splitlines()
+    there = [line.split()[0] for line in listed if not line.endswith("missing")]
+    run_git("prune", "--expire=now", *there, cwd=folder, variables=where, holding=lock, timeout=LONGEST)
 
 
 def _hash(tree: str) -> str:

@@ -106,8 +106,9 @@ class Store(Protocol):
     @property
     def root(self) -> Path: ...
 
-    def record(self) -> Recorded:
-        """Record the files as they are now. Raises `ToolError` if that is not possible."""
+    def record(self, execution: str = "") -> Recorded:
+        """Record the files as they are now. Raises `ToolError` if that is not possible. The record is kept as long as
+        the execution is; without one, until records are next removed."""
         ...
 
     def changes(self, before: str, after: str) -> list[ChangedFile]:

@@ -47,7 +47,7 @@ class WorkRecorder:
         self._contact.tell(event)
 
     def _recorded(self) -> Recorded:
-        return find_store(self._call.workdir, self._call.home).record()
+        return find_store(self._call.workdir, self._call.home).record(self._call.execution)
 
 
 async def files_seen(call: Call, results: Sequence[ev.CheckResult]) -> tuple[str, str]:
@@ -55,7 +55,7 @@ async def files_seen(call: Call, results: Sequence[ev.CheckResult]) -> tuple[str
     if all(result.of_form for result in results):
         return "", ""
     try:
-        found = await asyncio.to_thread(find_store(call.workdir, call.home).record)
+        found = await asyncio.to_thread(find_store(call.workdir, call.home).record, call.execution)
     except (ToolError, OSError):
         return "", ""
     return found.root, found.tree
