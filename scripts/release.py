@@ -2,7 +2,8 @@
 
 dist/ has the wheel, the sdist, the man page, the SBOM and SHA256SUMS. Both packages are built a second time from the
 contents of the sdist, in another folder, and have to be the same to the byte. The wheel is installed into an empty
-environment of every Python that is found, and runs the demo there. Nothing is uploaded.
+environment of every Python that is found, runs the demo there and goes on with the homes of earlier releases. Nothing
+is uploaded.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import man_page
 import sbom
+from try_homes import STORED, HomeLost, try_home
 
 from windlass.version import __version__
 
@@ -86,11 +88,27 @@ def try_wheel(python: str, wheel: Path) -> str:
         ran = subprocess.run(demo, env=env, cwd=folder, capture_output=True, text=True, check=False)
         if ran.returncode or json.loads(ran.stdout)["status"] != "completed":
             raise CannotRelease(f"the demo fails on {python}:\n{ran.stdout}\n{ran.stderr}")
+        for stored in STORED:
+            _open_home(stored, place / "bin" / "windlass", env)
         if not (place / "share" / "man" / "man1" / "windlass.1").is_file():
             raise CannotRelease("the wheel brings no man page")
         added, seconds = (_size(place) - before) / 1e6, time.monotonic() - began
         version = _output(python, "--version")
-        return f"{version}: the demo completed; {added:.0f} MB installed, {seconds:.0f} s in all"
+        done = f"the demo completed, {len(STORED)} homes of earlier releases went on"
+        return f"{version}: {done}; {added:.0f} MB installed, {seconds:.0f} s in all"
+
+
+def _open_home(stored: Path, program: Path, env: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="windlass-home-") as folder:
+
+        def windlass(*arguments: str) -> str:
+            command = [str(program), *arguments]
+            ran = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False)
+            if ran.returncode:
+                raise CannotRelease(f"{stored.name}: {' '.join(command)} fails:\n{ran.stdout}\n{ran.stderr}")
+            return ran.stdout
+
+        try_home(stored, Path(folder), windlass)
 
 
 def _size(folder: Path) -> int:
@@ -141,7 +159,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         release(given.python, tried=not given.no_try)
-    except CannotRelease as error:
+    except (CannotRelease, HomeLost) as error:
         sys.exit(f"no release: {error}")
 
 
