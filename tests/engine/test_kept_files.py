@@ -21,7 +21,10 @@ from waiting import wait_until_async
 import windlass
 from windlass.core import events as ev
 from windlass.engine import shared
+from windlass.errors import ToolError
 from windlass.testing import Reply, ScriptedModel
+from windlass.workspaces import bundles
+from windlass.workspaces.worktrees import open_worktree
 
 LONG = "all of it\n" * 2000
 """A result too long for the journal: it is in a file among the artifacts."""
@@ -62,12 +65,19 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         yield served
 
 
-async def handed_over(world: SharedWorld, id: str, model: ScriptedModel, requests: int) -> None:
-    """Let the first worker perform attempt 1, and leave while it waits for the model's answer to that request."""
+async def handed_over(
+    world: SharedWorld, id: str, model: ScriptedModel, requests: int, work: Callable[[], object] | None = None
+) -> None:
+    """Let the first worker perform attempt 1, and leave while it waits for the model's answer to that request.
+
+    `work` is done before it leaves.
+    """
     await world.one.turn(id, hold=False)
     leaving = asyncio.Event()
     attempt = asyncio.create_task(world.one.attempt(id, "fix", 1, leaving.wait))
     await wait_until_async(lambda: len(model.requests) >= requests)
+    if work is not None:
+        work()
     leaving.set()
     await attempt
 
@@ -182,20 +192,22 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+def git(folder: Path, *words: str) -> str:
+    argv = ["git", "-C", str(folder), "-c", "user.name=Ann", "-c", "user.email=ann@example.com", *words]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
 def make_repository(folder: Path) -> None:
-    git = ["git", "-C", str(folder), "-c", "user.name=Ann", "-c", "user.email=ann@example.com"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
-        subprocess.run([*git, *words], check=True)
+        git(folder, *words)
 
 
-async def handed_over_in_worktree(world: SharedWorld, folder: Path, model: ScriptedModel) -> str:
-    """Let the first worker leave in the middle of an attempt; something in its worktree is not committed."""
-    make_repository(folder / "work")
-    id = await world.begin({**FIX, "workspace": "worktree"})
-    await handed_over(world, id, model, 1)
-    opened = (await world.events(id, ev.WorkspaceOpened))[-1]
-    (Path(opened.workdir) / "left").write_text("half done")
-    return id
+IN_WORKTREE = {**FIX, "workspace": "worktree"}
+MERGE = {"id": "merge", "merge": "fix"}
+
+
+def worktree(data: Path, id: str) -> Path:
+    return data / "windlass" / "workspaces" / id / "fix"
 
 
 async def test_j2_an_agent_goes_on_in_a_worktree_that_its_machines_share(
@@ -203,10 +215,56 @@ async def test_j2_an_agent_goes_on_in_a_worktree_that_its_machines_share(
 ) -> None:
     model = serve(Reply.hang(), Reply.use("files__read", {"path": "left"}), Reply.say("mended"))
     async with machines(tmp_path, postgres) as world:
-        id = await handed_over_in_worktree(world, tmp_path, model)
+        make_repository(tmp_path / "work")
+        id = await world.begin(IN_WORKTREE)
+        await handed_over(world, id, model, 1)
+        (worktree(data, id) / "left").write_text("half done")  # later than what the store has
         state = await world.to_the_end(id, world.two)
         assert state.steps["fix"].output == "mended"
         assert "half done" in str(model.requests[-1].messages)
+
+
+async def test_j2_a_worktree_moves_through_the_store_and_is_merged_on_another_machine(
+    tmp_path: Path, postgres: str, serve: Serve, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machines have clones of the repository at the same path, and nothing else in common but the store."""
+    model = serve(Reply.hang(), Reply.use("files__read", {"path": "left"}), Reply.say("mended"))
+    async with machines(tmp_path, postgres) as world:
+        project = tmp_path / "work"
+        make_repository(project)
+        shutil.copytree(project / ".git", tmp_path / "two.git")
+        id = await world.begin(IN_WORKTREE, MERGE)
+
+        def work() -> None:
+            folder = worktree(data, id)
+            (folder / "committed").write_text("by the agent")
+            git(folder, "add", "committed")
+            git(folder, "commit", "-q", "-m", "part one")
+            (folder / "left").write_text("half done")
+            (folder / "long").unlink()
+
+        await handed_over(world, id, model, 1, work)
+        (project / ".git").rename(tmp_path / "one.git")
+        (tmp_path / "two.git").rename(project / ".git")
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
+        await world.two.turn(id, hold=False)
+        await world.two.attempt(id, "fix", 2)
+        moved = worktree(tmp_path / "elsewhere", id)
+        assert (moved / "left").read_text() == "half done"
+        assert not (moved / "long").exists()
+        assert "half done" in str(model.requests[-1].messages)
+        (project / ".git").rename(tmp_path / "two.git")
+        (tmp_path / "one.git").rename(project / ".git")
+        monkeypatch.setenv("XDG_DATA_HOME", str(data))
+        state = await world.to_the_end(id, world.one)
+        assert state.status == "completed", state.steps["merge"].error
+        assert sorted(path.name for path in project.iterdir()) == [".git", "committed", "left"]
+        told = git(project, "log", "--format=%s").splitlines()
+        assert sorted(told) == ["first", "fix: Mend it.", "merge fix", "part one"]
+        opened = state.steps["fix"].agent
+        assert opened is not None
+        assert opened.workspace is not None
+        assert opened.workspace.path == str(moved)
 
 
 async def test_j2_an_agent_does_not_begin_anew_where_its_worktree_is_not(
@@ -214,12 +272,51 @@ async def test_j2_an_agent_does_not_begin_anew_where_its_worktree_is_not(
 ) -> None:
     model = serve(Reply.hang(), Reply.say("mended"))
     async with machines(tmp_path, postgres) as world:
-        id = await handed_over_in_worktree(world, tmp_path, model)
+        make_repository(tmp_path / "work")
+        id = await world.begin(IN_WORKTREE)
+        # The store cannot be reached when the first worker leaves, so it has nothing of this attempt.
+        await handed_over(world, id, model, 1, lambda: shutil.move(tmp_path / "share", tmp_path / "away"))
+        shutil.move(tmp_path / "away", tmp_path / "share")
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
         failure = (await world.to_the_end(id, world.two)).steps["fix"].error
         assert failure is not None
         assert f"the worktree of step fix, {data}" in failure.message
         assert "is not on worker two" in failure.message
         assert f"windlass retry {id} fix" in failure.advice[0]
-        assert not (tmp_path / "elsewhere").exists()
+        assert not worktree(tmp_path / "elsewhere", id).exists()
         assert len(model.requests) == 1
+
+
+def test_j2_a_worktree_whose_bringing_was_cut_off_is_brought_anew(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, bundle = tmp_path / "work", tmp_path / "worktree.bundle"
+    project.mkdir()
+    (project / "long").write_text(LONG)
+    make_repository(project)
+    made = open_worktree(project, "x", "fix")
+    (made.path / "left").write_text("half done")
+    bundles.write_bundle(made, bundle)
+    assert git(made.path, "status", "--porcelain") == "?? left\n", "the agent's index is as it was"
+    assert not bundles.bring_worktree(project, "x", "fix", bundle, ()), "it is that one"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
+
+    def die(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bundles, "fault_point", die)
+        with pytest.raises(KeyboardInterrupt):
+            bundles.bring_worktree(project, "x", "fix", bundle, ())
+    assert bundles.bring_worktree(project, "x", "fix", bundle, ())
+    found = open_worktree(project, "x", "fix")
+    assert found.path.is_relative_to(tmp_path / "elsewhere")
+    assert git(found.path, "status", "--porcelain") == "?? left\n"
+    (found.path / "left").write_text("done")
+    assert not bundles.bring_worktree(project, "x", "fix", bundle, ()), "it has gone on from it here"
+    assert (found.path / "left").read_text() == "done"
+    shutil.rmtree(project / ".git")
+    (project / "long").write_text("of another history")
+    make_repository(project)
+    with pytest.raises(ToolError, match="does not have commit"):
+        bundles.bring_worktree(project, "x", "fix", bundle, ())

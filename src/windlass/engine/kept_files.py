@@ -1,9 +1,9 @@
 """Files of a step's attempts that the next worker needs: put into the shared store, and brought from there (J2, K1).
 
-Kept are the artifacts of a step and, for an agent, its own folder with the conversation. A manifest names the files and
-the blobs that they are made of; the journal has the digest of the manifest (`files.kept`), so a worker that was given
-up can put what it likes and changes nothing. Files are cut into parts of the same size: of one that only grows, the
-last part alone is put again.
+Kept are the artifacts of a step and, for an agent, its own folder with the conversation and the bundle of its worktree.
+A manifest names the files and the blobs that they are made of; the journal has the digest of the manifest
+(`files.kept`), so a worker that was given up can put what it likes and changes nothing. Files are cut into parts of the
+same size: of one that only grows, the last part alone is put again.
 
 `executions/ID/kept/STEP` in the home has the number of the last attempt that found its files here.
 """
@@ -27,6 +27,7 @@ from windlass.engine.perform import AttemptFolders, AttemptRunner, Outcome
 from windlass.errors import Category, Failure
 from windlass.ports import Meter, Whereabouts
 from windlass.ports.blobs import BlobError, BlobMissing, BlobStore
+from windlass.workspaces.bundles import bundle_of
 
 __all__ = ["KeepingRunner", "KeptFiles"]
 
@@ -112,14 +113,21 @@ class KeptFiles:
             kept = step.kept
             found = "brought" if kept is not None and kept.attempt >= last else "behind"
             if kept is not None:
-                await self._bring(execution, step.id, kept.manifest, only="" if found == "brought" else "artifacts")
+                await self._bring(execution, step.id, kept.manifest, only="" if found == "brought" else "artifacts/")
         await asyncio.to_thread(self._mark, execution, step.id, attempt)
         return found
 
     async def bring_artifacts(self, execution: str, step: StepState) -> None:
         """Have the step's artifacts here, to look at them. Raises `BlobError`."""
         if step.kept is not None:
-            await self._bring(execution, step.id, step.kept.manifest, only="artifacts")
+            await self._bring(execution, step.id, step.kept.manifest, only="artifacts/")
+
+    async def bring_bundles(self, execution: str, step: StepState) -> None:
+        """Have the worktrees of a step's agents here as bundles, to merge their work. Raises `BlobError`."""
+        for owner in (step, *(step.children or ())):
+            if owner.kept is not None:
+                only = bundle_of(Path("scratch", owner.id)).as_posix()
+                await self._bring(execution, owner.id, owner.kept.manifest, only=only)
 
     async def bring_conversation(self, origin: str, step: str, events: Sequence[ev.Event]) -> Whereabouts:
         """Have the step's files of the execution that this one was forked from here. Raises `BlobError`."""
@@ -135,13 +143,13 @@ class KeptFiles:
             await self._blobs.remove(execution)
 
     async def _bring(self, execution: str, step: str, digest: str, only: str = "") -> None:
-        """Bring the files of a manifest that are not here as they are there; with `only`, those of one folder."""
+        """Bring the files of a manifest that are not here as they are there; with `only`, those that begin so."""
         manifest = msgspec.json.decode(await self._get(execution, digest), type=Manifest)
         folders = self._folders(execution)
         limit = asyncio.Semaphore(AT_ONCE)
         for file in manifest.files:
             label, _, name = file.path.partition("/")
-            if (only and label != only) or label not in folders or not _is_of(step, name):
+            if not file.path.startswith(only) or label not in folders or not _is_of(step, name):
                 continue
             path = folders[label] / name
             if not await asyncio.to_thread(_is_same, path, file):
@@ -210,6 +218,8 @@ class KeepingRunner(AttemptRunner, kw_only=True):
             contact.files = await files.bring(place.execution, step, started.attempt)
             if step.agent is not None and (origin := step.agent.session_origin):
                 contact.files = await files.bring_conversation(origin, step.id, await contact.history(origin))
+            if step.spec.merge is not None:
+                await files.bring_bundles(place.execution, contact.state.steps[step.spec.merge])
         except (BlobError, OSError) as error:
             return Outcome.failed(_not_brought(error))
         try:

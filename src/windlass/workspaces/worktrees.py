@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
@@ -25,20 +26,30 @@ from windlass.workspaces.git import GitFailed, Repository, escaped, find_reposit
 
 __all__ = [
     "Worktree",
+    "admin_of",
     "branch_of",
+    "bring_files",
     "bring_in",
     "commit_work",
     "find_worktree",
     "git_at",
     "git_in",
     "is_on_branch",
+    "is_whole",
     "lock_of",
+    "lock_words",
     "open_copy",
     "open_worktree",
     "place_of",
+    "read_mark",
+    "remove_unmarked",
     "remove_worktree",
+    "repository_of",
+    "stage_work",
+    "tip_of",
     "work_in",
     "worktree_of",
+    "write_mark",
 ]
 
 MARK = "windlass.json"
@@ -87,14 +98,14 @@ def lock_of(repository: Repository) -> Path:
 
 def open_worktree(workdir: Path, execution: str, step: str, files: Sequence[str] = ()) -> Worktree:
     """Make the worktree, or find it again; proves that it is apart from the checkout."""
-    repository = _repository(workdir)
+    repository = repository_of(workdir)
     found = worktree_of(repository, execution, step, workdir)
     with locked(lock_of(repository)) as lock:
         before = _marks(repository)
-        if not _is_whole(repository, found.path):
+        if not is_whole(repository, found.path):
             found = _make(repository, found, files, lock)
         else:
-            kept = json.loads((_admin(repository, found.path) / MARK).read_text())
+            kept = read_mark(repository, found.path)
             found = replace(found, base=kept["base"], files=tuple(kept["files"]))
         if _marks(repository) != before:
             raise ToolError(f"making a worktree changed the checkout {repository.top}: its index, HEAD or config")
@@ -115,12 +126,12 @@ def find_worktree(workdir: Path, execution: str, step: str) -> Worktree | None:
     if repository is None:
         return None
     found = worktree_of(repository, execution, step, workdir)
-    if not _is_whole(repository, found.path):
+    if not is_whole(repository, found.path):
         return None
-    return replace(found, base=json.loads((_admin(repository, found.path) / MARK).read_text())["base"])
+    return replace(found, base=read_mark(repository, found.path)["base"])
 
 
-def _repository(workdir: Path) -> Repository:
+def repository_of(workdir: Path) -> Repository:
     repository = find_repository(workdir)
     if repository is not None:
         return repository
@@ -139,7 +150,7 @@ def _cannot(why: str) -> ToolError:
 def _make(repository: Repository, wanted: Worktree, files: Sequence[str], lock: int) -> Worktree:
     base = _base(repository)
     _refuse_unfit(repository)
-    _remove_unmarked(repository, wanted.path)
+    remove_unmarked(repository, wanted.path)
     wanted.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fault_point("workspace.making")
     with ThreadPoolExecutor(1) as beside:  # looking for changes takes a while, and changes nothing
@@ -147,18 +158,15 @@ def _make(repository: Repository, wanted: Worktree, files: Sequence[str], lock: 
         base = _add(repository, wanted, base, lock)
         notes = looking.result()
     fault_point("workspace.made")
-    brought = _bring(repository.top, wanted.path, files)
-    mark = _admin(repository, wanted.path) / MARK
-    new = mark.with_suffix(".new")
-    new.write_text(json.dumps({"branch": wanted.branch, "base": base, "files": brought}))
-    new.replace(mark)
+    brought = bring_files(repository.top, wanted.path, files)
+    write_mark(repository, wanted.path, {"branch": wanted.branch, "base": base, "files": brought})
     fault_point("workspace.marked")
     return replace(wanted, base=base, files=tuple(brought), notes=notes)
 
 
 def _add(repository: Repository, wanted: Worktree, base: str, lock: int) -> str:
     """Have git make the worktree, with a new branch or the one that is there; gives the commit that it began at."""
-    reason = ("--lock", "--reason", f"an agent of windlass works here: {wanted.branch}")
+    reason = lock_words(wanted)
     try:
         git_at(
             repository, "worktree", "add", "--force", *reason, "-b", wanted.branch, str(wanted.path), base, lock=lock
@@ -169,6 +177,24 @@ def _add(repository: Repository, wanted: Worktree, base: str, lock: int) -> str:
         git_at(repository, "worktree", "add", "--force", *reason, str(wanted.path), wanted.branch, lock=lock)
         base = git_at(repository, "merge-base", base, wanted.branch).decode().strip()
     return base
+
+
+def lock_words(worktree: Worktree) -> tuple[str, ...]:
+    """Options of `git worktree add`: other programs leave it alone."""
+    return ("--lock", "--reason", f"an agent of windlass works here: {worktree.branch}")
+
+
+def read_mark(repository: Repository, path: Path) -> dict[str, Any]:
+    """The note that a worktree is whole: its branch, the commit that it began at, the files that were brought along."""
+    found: dict[str, Any] = json.loads((admin_of(repository, path) / MARK).read_text())
+    return found
+
+
+def write_mark(repository: Repository, path: Path, marked: dict[str, Any]) -> None:
+    mark = admin_of(repository, path) / MARK
+    new = mark.with_suffix(".new")
+    new.write_text(json.dumps(marked))
+    new.replace(mark)
 
 
 def _base(repository: Repository) -> str:
@@ -202,7 +228,7 @@ def _notes(repository: Repository) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _bring(top: Path, path: Path, patterns: Sequence[str]) -> list[str]:
+def bring_files(top: Path, path: Path, patterns: Sequence[str]) -> list[str]:
     """Copy files that git does not track, such as settings and built parts."""
     brought: list[str] = []
     for pattern in patterns:
@@ -233,7 +259,7 @@ def _named(top: Path, pattern: str) -> list[str]:
     return sorted(name for name in relative if ".git" not in name.split("/"))
 
 
-def _remove_unmarked(repository: Repository, path: Path) -> None:
+def remove_unmarked(repository: Repository, path: Path) -> None:
     """Remove what is left of a worktree whose making was cut off: no agent has seen it."""
     admin = _find_admin(repository, path)
     if admin is not None:
@@ -242,12 +268,12 @@ def _remove_unmarked(repository: Repository, path: Path) -> None:
         shutil.rmtree(path)
 
 
-def _is_whole(repository: Repository, path: Path) -> bool:
+def is_whole(repository: Repository, path: Path) -> bool:
     admin = _find_admin(repository, path)
     return admin is not None and (admin / MARK).exists() and path.is_dir()
 
 
-def _admin(repository: Repository, path: Path) -> Path:
+def admin_of(repository: Repository, path: Path) -> Path:
     found = _find_admin(repository, path)
     if found is None:
         raise ToolError(f"{path} is not a worktree of {repository.top} any more")
@@ -295,14 +321,21 @@ def git_at(repository: Repository, *arguments: str, good: Sequence[int] = (0,), 
     return run_git(*arguments, cwd=repository.top, variables=where, good=good, holding=lock, timeout=600)
 
 
-def git_in(worktree: Worktree, *arguments: str, good: Sequence[int] = (0,), lock: int | None = None) -> bytes:
-    """Run git in a worktree, with git's own folder as the repository names it."""
-    repository = _repository(Path(worktree.repository))
+def git_in(
+    worktree: Worktree,
+    *arguments: str,
+    good: Sequence[int] = (0,),
+    lock: int | None = None,
+    index: Path | None = None,
+) -> bytes:
+    """Run git in a worktree, with git's own folder as the repository names it; `index` is for another one than its."""
+    repository = repository_of(Path(worktree.repository))
     where = {
-        "GIT_DIR": str(_admin(repository, worktree.path)),
+        "GIT_DIR": str(admin_of(repository, worktree.path)),
         "GIT_COMMON_DIR": str(repository.common),
         "GIT_WORK_TREE": str(worktree.path),
         **_identity(repository),
+        **({"GIT_INDEX_FILE": str(index)} if index is not None else {}),
     }
     return run_git(*arguments, cwd=worktree.path, variables=where, good=good, holding=lock, timeout=600)
 
@@ -329,13 +362,11 @@ def commit_work(worktree: Worktree, message: str) -> str:
 
     May be done again: with nothing to commit, it is the same commit.
     """
-    repository = _repository(Path(worktree.repository))
+    repository = repository_of(Path(worktree.repository))
     with locked(lock_of(repository)) as lock:
-        (_admin(repository, worktree.path) / "index.lock").unlink(missing_ok=True)  # of a command that was killed
-        brought = _admin(repository, worktree.path) / "windlass-files"
-        brought.write_text("".join(f"/{escaped(name)}\n" for name in worktree.files), errors="surrogateescape")
-        git_in(worktree, "-c", f"core.excludesFile={brought}", "add", "--all", "--", ".", lock=lock)
-        merges = (_admin(repository, worktree.path) / "MERGE_HEAD").exists()
+        (admin_of(repository, worktree.path) / "index.lock").unlink(missing_ok=True)  # of a command that was killed
+        stage_work(repository, worktree, lock)
+        merges = (admin_of(repository, worktree.path) / "MERGE_HEAD").exists()
         changed = git_in(worktree, "diff", "--cached", "--name-only", "HEAD", lock=lock)
         if changed or merges:
             git_in(worktree, "commit", "--quiet", "--no-verify", "--message", message, lock=lock)
@@ -348,11 +379,18 @@ def commit_work(worktree: Worktree, message: str) -> str:
     return commit
 
 
+def stage_work(repository: Repository, worktree: Worktree, lock: int, index: Path | None = None) -> None:
+    """Put all of the work into the index, without the files that were brought along."""
+    brought = admin_of(repository, worktree.path) / "windlass-files"
+    brought.write_text("".join(f"/{escaped(name)}\n" for name in worktree.files), errors="surrogateescape")
+    git_in(worktree, "-c", f"core.excludesFile={brought}", "add", "--all", "--", ".", lock=lock, index=index)
+
+
 def bring_in(worktree: Worktree, commit: str) -> tuple[str, ...]:
     """Begin to merge a commit in an agent's worktree, with the conflicts in its files; gives these. Its branch stays as
     it is until `commit_work`. May be done again."""
-    repository = _repository(Path(worktree.repository))
-    admin = _admin(repository, worktree.path)
+    repository = repository_of(Path(worktree.repository))
+    admin = admin_of(repository, worktree.path)
     with locked(lock_of(repository)) as lock:
         (admin / "index.lock").unlink(missing_ok=True)  # of a command that was killed
         if not (admin / "MERGE_HEAD").exists():
@@ -368,14 +406,14 @@ def bring_in(worktree: Worktree, commit: str) -> tuple[str, ...]:
 
 def work_in(worktree: Worktree) -> str:
     """The state of the work: `no work`, `merged`, or what would be lost; empty if nothing of it is left."""
-    repository = _repository(Path(worktree.repository))
-    tip = _tip(repository, worktree.branch)
-    if _is_whole(repository, worktree.path):
+    repository = repository_of(Path(worktree.repository))
+    tip = tip_of(repository, worktree.branch)
+    if is_whole(repository, worktree.path):
         brought = set(worktree.files)
         listed = git_in(worktree, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").split(b"\0")
         if changed := [one for one in listed if one and os.fsdecode(one[3:]) not in brought]:
             files = f"{len(changed)} file{'s' if len(changed) > 1 else ''}"
-            merges = (_admin(repository, worktree.path) / "MERGE_HEAD").exists()
+            merges = (admin_of(repository, worktree.path) / "MERGE_HEAD").exists()
             return f"a merge that was not ended: {files}" if merges else f"{files} not committed"
         at = git_in(worktree, "rev-parse", "--verify", "HEAD^{commit}").decode().strip()
         if at not in (tip, worktree.base):
@@ -395,13 +433,13 @@ def work_in(worktree: Worktree) -> str:
 def is_on_branch(workdir: Path, commit: str, branch: str) -> bool:
     """True if a branch of the repository is there and has the commit."""
     repository = find_repository(workdir)
-    if repository is None or not _tip(repository, branch):
+    if repository is None or not tip_of(repository, branch):
         return False
     asked = ("for-each-ref", f"--contains={commit}", "--format=%(refname)", f"refs/heads/{branch}")
     return bool(git_at(repository, *asked).strip())
 
 
-def _tip(repository: Repository, branch: str) -> str:
+def tip_of(repository: Repository, branch: str) -> str:
     where = {"GIT_DIR": str(repository.common)}
     asked = ("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
     return run_git(*asked, cwd=repository.top, variables=where, good=(0, 1)).decode().strip()
@@ -409,11 +447,11 @@ def _tip(repository: Repository, branch: str) -> str:
 
 def remove_worktree(worktree: Worktree, *, keep_branch: bool = False) -> None:
     """Remove a worktree and its branch, if no work would be lost; or the worktree alone. May be done again."""
-    repository = _repository(Path(worktree.repository))
+    repository = repository_of(Path(worktree.repository))
     with locked(lock_of(repository)) as lock:
         if not keep_branch and (work := work_in(worktree)) not in ("no work", "merged", ""):
             raise ToolError(f"{worktree.path} is kept: {work}", category=Category.PERMISSION)
-        tip = _tip(repository, worktree.branch)
+        tip = tip_of(repository, worktree.branch)
         if worktree.path.exists() or _find_admin(repository, worktree.path) is not None:
             git_at(repository, "worktree", "remove", "--force", "--force", str(worktree.path), lock=lock)
         fault_point("workspace.removed")

@@ -87,9 +87,12 @@ class AgentAttempt:
 
         folder = AgentFolder(wanted, self._call, self._contact, self._deps.clock)
         self._enter(await folder.enter())
-        value = await self._do_work()
-        await folder.keep_work(_text(self._told["prompt"]))
-        return value
+        try:
+            value = await self._do_work()
+            await folder.keep_work(_text(self._told["prompt"]))
+            return value
+        finally:
+            await asyncio.shield(folder.keep_bundle())
 
     def _enter(self, call: Call) -> None:
         """Work in the call's folder, and check and record the work there."""

@@ -27,6 +27,7 @@ from windlass.engine.agents.reopen import can_go_on, go_on
 from windlass.errors import Category, ToolError
 from windlass.plan.model import MERGE
 from windlass.ports import Call, Contact
+from windlass.workspaces.bundles import bring_branch, bundle_of
 from windlass.workspaces.merges import MergeFolder
 
 __all__ = ["merge_branches"]
@@ -52,6 +53,10 @@ async def merge_branches(deps: AgentDeps, arguments: Mapping[str, Any], call: Ca
             category=Category.CONFIGURATION,
             advice=(f"give step {step.id} a `workspace: worktree`",),
         )
+    if contact.files is not None:
+        for branch in branches:
+            bundle = bundle_of(call.scratch.parent / branch.step)
+            await asyncio.to_thread(bring_branch, call.workdir, branch.name, branch.commit, bundle)
     folder = await asyncio.to_thread(MergeFolder.open, call.workdir, call.execution, call.step)
     there = msgspec.structs.replace(call, workdir=folder.workdir)
     catalog = PlanCatalog(contact.tools, deps.misfits, folder.workdir)

@@ -10,15 +10,18 @@ import asyncio
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
+from windlass.core.transitions import StepStatus
 from windlass.errors import Category, ToolError
 from windlass.ports import Call, Contact
-from windlass.workspaces.worktrees import Worktree, commit_work, open_copy, open_worktree, place_of
+from windlass.workspaces.bundles import bring_worktree, bundle_of, has_worked_in, note_attempt, write_bundle
+from windlass.workspaces.worktrees import Worktree, commit_work, is_on_branch, open_copy, open_worktree, place_of
 
 __all__ = ["AgentFolder", "worktree_from"]
 
@@ -35,25 +38,43 @@ class AgentFolder:
         call, kind = self._call, self._wanted["kind"]
         agent = self._contact.step.agent
         known = agent.workspace if agent is not None else None
-        if known is not None and known.ready and self._contact.step.worker:
-            self._require_here(known)
         if known is None or not known.ready:
             await self._contact.record(self._event(kind, place_of(call.execution, call.step), None))
         try:
+            if known is not None and known.ready and self._contact.step.worker:
+                await asyncio.to_thread(self._require_here, known)
             self._found = found = await asyncio.to_thread(self._open)
+            if self._moves:
+                await asyncio.to_thread(note_attempt, found, call.attempt)
         except OSError as error:
             raise ToolError(f"the {kind} cannot be made: {error}", category=Category.RESOURCE) from error
         for note in found.notes:
             call.output("note", f"{note}\n")
-        if known is None or not known.ready:
+        if known is None or not known.ready or known.path != str(found.path):
             self._contact.tell(self._event(kind, found.path, found))
         return msgspec.structs.replace(call, workdir=found.workdir)
 
+    @property
+    def _moves(self) -> bool:
+        """True if the folder goes to other machines with the step's files."""
+        return self._contact.files is not None and self._wanted["kind"] == "worktree"
+
     def _require_here(self, known: ev.WorkspaceOpened) -> None:
-        """Fail rather than begin an empty folder: the work of the attempts before is on another machine."""
-        call, worker = self._call, self._contact.step.worker
-        if Path(known.path) == place_of(call.execution, call.step) and Path(known.path).is_dir():
+        """Have the work of the attempts before here, as another machine left it. Fail rather than begin anew."""
+        call, worker, bundle = self._call, self._contact.step.worker, bundle_of(self._call.scratch)
+        step = self._contact.step
+        last, commit = (step.agent.attempt, step.agent.commit) if step.agent is not None else (0, "")
+        if self._moves and self._contact.files != "behind" and bundle.is_file():
+            if bring_worktree(call.workdir, call.execution, call.step, bundle, self._wanted.get("files", ())):
+                call.output("note", "the worktree was brought from another machine\n")
             return
+        if self._moves:
+            if has_worked_in(call.workdir, call.execution, call.step, last):
+                return  # on this machine, or in a folder that all share
+        elif Path(known.path) == place_of(call.execution, call.step) and Path(known.path).is_dir():
+            return
+        if step.status is StepStatus.COMPLETED and commit and is_on_branch(call.workdir, commit, known.branch):
+            return  # a merge has it go on, and all of its work is on its branch
         raise ToolError(
             f"the {known.kind} of step {call.step}, {known.path}, is not on worker {worker}: another one worked in it",
             category=Category.CONFIGURATION,
@@ -86,6 +107,17 @@ class AgentFolder:
             base=found.base,
             files=found.files,
         )
+
+    async def keep_bundle(self) -> None:
+        """Have the worktree among the step's files, as it is now: another machine may go on in it."""
+        found, bundle = self._found, bundle_of(self._call.scratch)
+        if found is None or not self._moves:
+            return
+        try:
+            await asyncio.to_thread(write_bundle, found, bundle)
+        except (ToolError, OSError) as error:
+            bundle.unlink(missing_ok=True)  # an older one would be taken for this attempt's
+            self._call.output("note", f"the worktree stays on {gethostname()}: {error}\n")
 
     async def keep_work(self, task: str) -> None:
         """Commit the work to its branch."""
