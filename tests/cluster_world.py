@@ -22,26 +22,48 @@ from windlass.ports import Journal
 __all__ = ["LocalCluster", "WorkerProcess"]
 
 T = TypeVar("T")
+WARM = """
+import sys, temporalio.worker, psycopg, windlass.assembly, windlass.temporal.worker, windlass.cli.worker
+from windlass.cli.entry import main
+sys.stdin.readline()
+main()
+"""
 
 
 class WorkerProcess:
     """`windlass worker` with a home of its own, as another machine has it."""
 
-    def __init__(self, folder: Path, env: dict[str, str], *words: str) -> None:
+    def __init__(self, folder: Path, env: dict[str, str], *words: str, warm: bool = False) -> None:
+        """A `warm` one loads everything, and waits for `go`."""
         folder.mkdir()
         self._log = folder / "log"
         with self._log.open("wb") as log:
-            argv = [sys.executable, "-m", "windlass", "worker", "--home", str(folder / "home"), *words]
-            self.process = subprocess.Popen(argv, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            begun = ["-c", WARM] if warm else ["-m", "windlass"]
+            argv = [sys.executable, *begun, "worker", "--home", str(folder / "home"), *words]
+            how: dict[str, Any] = {
+                "stdin": subprocess.PIPE if warm else subprocess.DEVNULL,
+                "stdout": log,
+                "stderr": log,
+            }
+            self.process = subprocess.Popen(argv, env=env, cwd=folder, **how)
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.close()
 
     @property
     def log(self) -> str:
         return self._log.read_text()
 
     @property
+    def is_ready(self) -> bool:
+        return "is ready" in self.log
+
+    @property
     def name(self) -> str:
         """Its name, once it is ready."""
-        wait_until(lambda: "is ready" in self.log or self.process.poll() is not None, "the worker is ready")
+        wait_until(lambda: self.is_ready or self.process.poll() is not None, "the worker is ready")
         assert self.process.poll() is None, self.log
         return next(line.split()[1] for line in self.log.splitlines() if line.startswith("worker "))
 
@@ -69,9 +91,9 @@ class LocalCluster:
             "WINDLASS_TEMPORAL": temporal,
         }
 
-    def worker(self, *words: str) -> WorkerProcess:
+    def worker(self, *words: str, warm: bool = False) -> WorkerProcess:
         """Start a worker. Ask for its `name` to wait until it is ready."""
-        made = WorkerProcess(self.folder / f"worker{len(self.workers)}", self.env, *words)
+        made = WorkerProcess(self.folder / f"worker{len(self.workers)}", self.env, *words, warm=warm)
         self.workers.append(made)
         return made
 
