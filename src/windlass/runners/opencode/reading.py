@@ -81,7 +81,7 @@ class Reading:
     @property
     def last_output(self) -> str:
         """The data that was asked for, or the text of the last message, be it empty."""
-        return self.data or "".join(next(reversed(self._texts.values())).values()) if self._texts else ""
+        return self.data or ("".join(next(reversed(self._texts.values())).values()) if self._texts else "")
 
     def result(
         self,
