@@ -170,12 +170,25 @@ async def test_l1_the_body_of_a_delivery_is_dropped_when_nothing_waits_to_start_
     await store.settle(claimed, STARTED)
     assert await store.deliveries.body(PLAN, NAME, "d-0") is None
     assert await store.deliveries.undecided(PLAN, NAME, 10) == []
-    again = delivery("d-1", b"1", 9.0)
-    assert (await store.deliveries.receive(PLAN, NAME, again)).at == 1.0, "it is known without its body, too"
+    again = delivery("d-0", b"0", 9.0)
+    assert (await store.deliveries.receive(PLAN, NAME, again)).at == 0.0, "it is known without its body, too"
     late = msgspec.structs.replace(state, until=KEPT + 5.0, version=state.version + 1)
     assert await store.write(PLAN, NAME, late, [firing(5, SKIPPED, KEPT)])
     assert await store.deliveries.undecided(PLAN, NAME, 10) == []
     assert (await store.deliveries.receive(PLAN, NAME, again)).at == 9.0, "forgotten with its firing"
+
+
+async def test_l1_a_delivery_that_started_nothing_is_new_when_it_comes_again(store: TriggerStore) -> None:
+    state = await begun(store)
+    kept = {}
+    for number, status in enumerate((DUE, STARTED, SKIPPED, FiringStatus.REFUSED)):
+        sent = delivery(f"d-{number}", b"%d" % number, 1.0)
+        await store.deliveries.receive(PLAN, NAME, sent)
+        state = msgspec.structs.replace(state, version=state.version + 1, firings=())
+        assert await store.write(PLAN, NAME, state, [Firing(f"delivery d-{number}", 1.0, f"id-{number}", status)])
+        kept[status] = (await store.deliveries.receive(PLAN, NAME, sent._replace(at=9.0))).at
+    assert kept == {DUE: 1.0, STARTED: 1.0, SKIPPED: 9.0, FiringStatus.REFUSED: 9.0}
+    assert [one.id for one in await store.deliveries.undecided(PLAN, NAME, 10)] == ["d-2", "d-3"]
 
 
 async def test_l1_refused_requests_are_counted_with_the_last_reason(store: TriggerStore) -> None:

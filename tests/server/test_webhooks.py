@@ -112,6 +112,20 @@ def test_l1_other_events_and_deliveries_during_a_pause_are_skipped_and_why_says_
     hook.wait_for("later")
 
 
+def test_l1_a_delivery_that_started_nothing_is_accepted_when_it_is_sent_again(hook: Hook) -> None:
+    hook.windlass("schedule", "pause", hook.plan)
+    assert hook.send({"ref": "main"}, "d-1").json["status"] == "paused"
+    wait_until(lambda: "d-1 skipped" in hook.why(), "it is decided on")
+    hook.windlass("schedule", "resume", hook.plan)
+    hook.project.plan(PLAN.replace("{body: {}}", "{body: a text}"))
+    assert hook.send({"ref": "main"}, "d-1").json["status"] == "accepted"
+    wait_until(lambda: "d-1 refused" in hook.why(), "it could not start")
+    hook.project.plan(PLAN)
+    assert hook.send({"ref": "main"}, "d-1").json["status"] == "accepted"
+    hook.wait_for("main")
+    assert hook.send({"ref": "main"}, "d-1").json["status"] == "duplicate"
+
+
 @pytest.mark.parametrize("point", ["delivered", "created"])
 def test_l1_d2_a_server_that_is_killed_over_a_delivery_leaves_it_to_the_next(
     project: Project, windlass: Windlass, serve: Serve, point: str

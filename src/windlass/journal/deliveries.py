@@ -2,7 +2,7 @@
 
 A delivery is on disk before its sender gets an answer, and a turn of its trigger makes a firing of it. Its body is
 dropped when its execution has it, or when it is decided that there is none; its id and digest stay as long as the
-firing, so that the same delivery starts nothing twice.
+firing, so that the same delivery starts nothing twice. One that started nothing is forgotten when it comes again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SqliteDeliveries:
         def work(db: SqlConnection) -> HookDelivery:
             sql = f"SELECT id, at, digest, event, body FROM schedule_deliveries WHERE {_OF_TRIGGER} AND "
             row = db.execute(f"{sql} (id = ? OR digest = ?)", (plan, trigger, delivery.id, delivery.digest)).fetchone()
-            if row is not None:
+            if row is not None and not _forget_unstarted(db, plan, trigger, row[0]):
                 return _delivery(row, bytes(row[4]))
             sql = (
                 "INSERT INTO schedule_deliveries (plan, name, id, at, digest, event, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -76,6 +76,15 @@ class SqliteDeliveries:
         sql = "SELECT name, number, at, reason FROM schedule_refusals WHERE plan = ?"
         rows = await self._db.reading(lambda db: db.execute(sql, (plan,)).fetchall())
         return {name: HookRefusal(*rest) for name, *rest in rows}
+
+
+def _forget_unstarted(db: SqlConnection, plan: str, trigger: str, delivery: str) -> bool:
+    """Forget a delivery of which it was decided that it starts nothing: sent again, it is a new one."""
+    sql = f"DELETE FROM schedule_firings WHERE {_OF_TRIGGER} AND key = ? AND status IN ('refused', 'skipped')"
+    if db.execute(sql, (plan, trigger, f"{DELIVERY} {delivery}")).rowcount == 0:
+        return False
+    db.execute(f"DELETE FROM schedule_deliveries WHERE {_OF_TRIGGER} AND id = ?", (plan, trigger, delivery))
+    return True
 
 
 def _delivery(row: Sequence[Any], body: bytes) -> HookDelivery:
