@@ -445,6 +445,15 @@ def test_d2_a_lost_attempt_is_repeated_if_its_effect_allows(effect: str) -> None
     assert any(isinstance(event, ev.AttemptStopped) and event.reason == "lost" for event in run.journal)
 
 
+def test_d2_what_was_cut_off_goes_on_before_other_items_begin() -> None:
+    run = started(plan_of({"id": "all", "foreach": [1, 2, 3, 4]}, limits={"parallel": 2}))
+    run.crash()
+    run.resume()
+    assert [attempts_of(run, f"all[{item}]") for item in range(4)] == [[1, 2], [1, 2], [], []]
+    run.finish("all[0]")
+    assert attempts_of(run, "all[2]") == [1]
+
+
 def test_d2_a_lost_once_attempt_is_put_to_a_person_and_the_rest_goes_on() -> None:
     run = started(plan_of({"id": "pay", "effect": "once"}, {"id": "b"}, {"id": "after", "needs": ["pay"]}))
     run.crash()

@@ -178,6 +178,7 @@ class State(StateData):
             self.questions[step.id] = step  # it stays open, and the next attempt has its answer
             return
         self.requeue(step)
+        self.put_begun_first()
 
     def _step_waiting(self, event: ev.StepWaiting) -> None:
         step = self.steps[event.step]
