@@ -159,19 +159,19 @@ async def test_l1_a_delivery_is_kept_once_by_its_id_and_by_its_body(store: Trigg
 
 async def test_l1_the_body_of_a_delivery_is_dropped_when_nothing_waits_to_start_it(store: TriggerStore) -> None:
     state = await begun(store)
-    for number, status in enumerate((DUE, SKIPPED, FiringStatus.WAITING)):
+    for number, status in enumerate((DUE, SKIPPED, FiringStatus.WAITING, FiringStatus.COMPLETED)):
         await store.deliveries.receive(PLAN, NAME, delivery(f"d-{number}", b"%d" % number, float(number)))
         made = Firing(f"delivery d-{number}", float(number), f"id-{number}", status)
         state = msgspec.structs.replace(state, version=state.version + 1, firings=())
         assert await store.write(PLAN, NAME, state, [made])
-    bodies = [await store.deliveries.body(PLAN, NAME, f"d-{number}") for number in range(3)]
-    assert bodies == [b"0", None, b"2"]
+    bodies = [await store.deliveries.body(PLAN, NAME, f"d-{number}") for number in range(4)]
+    assert bodies == [b"0", None, b"2", None]
     (claimed,) = await store.claim("me", lambda _: True)
     await store.settle(claimed, STARTED)
     assert await store.deliveries.body(PLAN, NAME, "d-0") is None
     assert await store.deliveries.undecided(PLAN, NAME, 10) == []
-    again = delivery("d-0", b"0", 9.0)
-    assert (await store.deliveries.receive(PLAN, NAME, again)).at == 0.0, "it is known without its body, too"
+    again = delivery("d-3", b"3", 9.0)
+    assert (await store.deliveries.receive(PLAN, NAME, again)).at == 3.0, "it is known without its body, too"
     late = msgspec.structs.replace(state, until=KEPT + 5.0, version=state.version + 1)
     assert await store.write(PLAN, NAME, late, [firing(5, SKIPPED, KEPT)])
     assert await store.deliveries.undecided(PLAN, NAME, 10) == []
