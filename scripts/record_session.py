@@ -41,9 +41,9 @@ steps:
 TYPED = (
     ("cat release.yaml", ""),
     ("windlass run release.yaml & sleep 3; kill -9 $!    # crash it", ""),
-    ("windlass resume @last", "Publish it?"),
+    ("windlass resume @last", "[l]ater:"),
 )
-"""Each command, and the text after which `y` is typed."""
+"""Each command, and the end of the line after which `y` is typed."""
 COLOURS = {
     "default": "#d7dde4",
     "green": "#7ec699",
@@ -116,7 +116,7 @@ def record(recording: Recording, command: str, answer_after: str, env: dict[str,
                 break
             seen, last = time.monotonic() - last, time.monotonic()
             recording.show(data, seen)
-            if answer_after and f"{answer_after}\n" in "\n".join(map(str.rstrip, recording.screen.display)):
+            if answer_after and any(row.rstrip().endswith(answer_after) for row in recording.screen.display):
                 time.sleep(0.8)
                 os.write(ours, b"y\n")
                 answer_after = ""
