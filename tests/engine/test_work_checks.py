@@ -12,6 +12,7 @@ from windlass import Step
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.core.view import snapshot
+from windlass.engine.agents.checks import LONGEST_OUTPUT
 from windlass.errors import NotFound, UsageError
 from windlass.ports import AgentRequest
 from windlass.testing import ScriptedRunner, Turn
@@ -107,6 +108,46 @@ async def test_k2_a_tool_can_be_a_check(project: Project) -> None:
     missing = {"tool": "files.read", "with": {"path": "nothing"}}
     state = await AgentWorld(project, writes(project, "41")).run(plan(agent(check=[look, missing], tries=1)))
     assert (state.status, verdict(state)) == ("failed", "refuted")
+
+
+async def test_k2_a_check_that_hangs_is_stopped_and_the_agent_is_told_what_it_printed(project: Project) -> None:
+    runner = writes(project, "41", "42")
+    world = AgentWorld(project, runner)
+    check = {"run": "grep -qx 42 answer || { echo test one hangs; sleep 1000; }", "timeout": "5s"}
+    state = await world.run(plan(agent(check=check)))
+    assert (state.status, verdict(state)) == ("completed", "verified")
+    told = runner.requests[1].brief.prompt
+    assert "test one hangs\nthe check took longer than its timeout of 5 s and was stopped" in told.replace("\n\n", "\n")
+
+
+async def test_k2_a_check_that_hangs_ends_with_the_time_of_its_step_at_the_latest(project: Project) -> None:
+    runner = writes(project, "42")
+    state = await AgentWorld(project, runner).run(plan(agent(check="sleep 1000", timeout="3s")))
+    error = state.steps["work"].error
+    assert error is not None
+    assert (state.status, verdict(state), error.category) == ("failed", "claimed", "resource")
+    assert "took longer than its timeout of 3 s" in error.message
+
+
+async def test_k2_of_a_check_that_floods_the_end_is_recorded_and_told(project: Project) -> None:
+    runner = writes(project, "41", "42")
+    world = AgentWorld(project, runner)
+    check = "grep -qx 42 answer || { yes flood | head -c 20000000; echo the end; exit 1; }"
+    state = await world.run(plan(agent(check=check)))
+    first, _second = [event for event in await world.events(state.id) if isinstance(event, ev.AgentChecked)]
+    assert verdict(state) == "verified"
+    assert len(first.results[0].output) == LONGEST_OUTPUT
+    assert "the end" in first.results[0].output
+    assert "the end" in runner.requests[1].brief.prompt
+    assert len(runner.requests[1].brief.prompt) < 2 * LONGEST_OUTPUT
+
+
+async def test_k2_work_that_its_check_changes_is_verified_as_the_check_left_it(project: Project) -> None:
+    world = AgentWorld(project, writes(project, "42"))
+    state = await world.run(plan(agent(check="echo built > built; echo more >> answer")))
+    assert verdict(state) == "verified"
+    async with world.engine() as engine:
+        assert verdict(await engine.state(state.id)) == "verified"
 
 
 async def test_k2_a_value_of_a_template_is_one_word_of_the_command(project: Project) -> None:

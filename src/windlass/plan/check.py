@@ -359,7 +359,10 @@ class _Meaning:
         """Check the tool of a check of an agent's work, and a command's quoting."""
         assert self._tools is not None
         name = use["tool"]
-        if not self._tools.knows(name):
+        if name == CODE and "source" in use:
+            if not self._tools.knows(CODE):
+                self._problem(index, _NO_SANDBOX, (*where, "code"))
+        elif not self._tools.knows(name):
             hint = self._report.did_you_mean(name, self._tool_names)
             self._problem(index, f"its check uses `{_short(name)}`, which is not a tool", where, hint)
         elif name in (AGENT, CODE, MERGE):
@@ -375,7 +378,7 @@ class _Meaning:
         """Check a program with its tool, without `args` where they hold templates."""
         assert self._tools is not None
         if not self._tools.knows(CODE):
-            self._problem(index, "code steps need the sandbox: pip install 'windlass[code]'", ("code",))
+            self._problem(index, _NO_SANDBOX, ("code",))
         elif index not in self._flawed:
             left_out = ("args",) if _holds_template(step) else ()
             told = {name: value for name, value in step.arguments.items() if name not in left_out}
@@ -423,6 +426,7 @@ class _Meaning:
                 del waits[name]
 
 
+_NO_SANDBOX = "code steps need the sandbox: pip install 'windlass[code]'"
 _KNOWN_BEFORE = ("role", "runtime", "model", "skills", "max_turns", "permissions")
 """Arguments of an agent that are no templates."""
 

@@ -134,7 +134,7 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
         yield from _texts("files", step.files)
     if isinstance(step.only, str):
         yield "only", step.only, True
-    if step.check or step.pick_checks:
+    if step.all_checks:
         arguments = step.arguments
         for where, key in (("check", "check"), ("pick.check", "pick")):
             for index, use in enumerate(arguments.get(key, ())):

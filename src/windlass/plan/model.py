@@ -151,11 +151,26 @@ class Permits(CheckedValue):
 
 
 class ToolCheck(CheckedValue):
-    """A check of an agent's work by a tool: it passes unless the tool fails."""
+    """A check of an agent's work by a command, a tool or a program: it passes unless that fails."""
 
-    tool: str
+    run: str | None = None
+    """A shell line. Values of templates are quoted."""
+    tool: str | None = None
+    code: str | None = None
+    """A program in JavaScript. It fails by throwing an error."""
     with_: dict[str, Any] = field(default_factory=dict, key="with")
-    """The tool's arguments; text in them may be a template."""
+    """The tool's arguments, or the `args` of the program; text in them may be a template."""
+    timeout: Duration | None = None
+    """The longest time of the check. One that takes longer is stopped, and has failed."""
+
+    def _after(self) -> ToolCheck:
+        if sum(one is not None for one in (self.run, self.tool, self.code)) != 1:
+            raise ValueError("a check has exactly one of `run`, `tool` and `code`")
+        if self.run is not None and self.with_:
+            raise ValueError("`with` is for a tool or a program: a command has its arguments in `run`")
+        if self.code is not None and (wrong := source_problem(self.code)):
+            raise ValueError(f"`code` {wrong}")
+        return self
 
 
 def _listed(value: Any) -> Any:
@@ -357,6 +372,11 @@ class Step(CheckedValue):
         return self.model_copy(update={"env": {**env, **self.env}})
 
     @property
+    def all_checks(self) -> tuple[str | ToolCheck, ...]:
+        """Its own checks, and those of `pick`."""
+        return self.check + self.pick_checks
+
+    @property
     def pick_checks(self) -> tuple[str | ToolCheck, ...]:
         """Checks that choose among the items."""
         return self.pick.check if isinstance(self.pick, Pick) else ()
@@ -500,7 +520,8 @@ class Step(CheckedValue):
 
 
 def _has_empty(checks: tuple[str | ToolCheck, ...]) -> bool:
-    return any(isinstance(check, str) and not check.strip() for check in checks)
+    lines = (check.run if isinstance(check, ToolCheck) else check for check in checks)
+    return any(line is not None and not line.strip() for line in lines)
 
 
 def _as_template(value: Any) -> Any:
@@ -510,10 +531,15 @@ def _as_template(value: Any) -> Any:
 
 def _use_of(check: str | ToolCheck) -> dict[str, Any]:
     """A check as the use of a tool. In a command each value is made one word, whatever an agent has put into it."""
-    if isinstance(check, ToolCheck):
-        return {"tool": check.tool, "with": check.with_}
-    quoted = re.sub(r"\{\{(.+?)\}\}", _quote_value, check, flags=re.DOTALL)
-    return {"tool": "shell", "with": {"line": quoted}}
+    if isinstance(check, str):
+        check = ToolCheck(run=check)
+    limit = {"timeout": check.timeout} if check.timeout is not None else {}
+    if check.run is not None:
+        quoted = re.sub(r"\{\{(.+?)\}\}", _quote_value, check.run, flags=re.DOTALL)
+        return {"tool": "shell", "with": {"line": quoted}, **limit}
+    if check.code is not None:
+        return {"tool": CODE, "with": {"args": check.with_}, "source": check.code, **limit}
+    return {"tool": check.tool, "with": check.with_, **limit}
 
 
 def _quote_value(template: re.Match[str]) -> str:

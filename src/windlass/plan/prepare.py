@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from windlass.plan.graph import Graph
-from windlass.plan.model import Approve, Effect, Plan, Step
+from windlass.plan.model import Approve, Effect, Plan, Step, ToolCheck
 from windlass.plan.template import Compiled, TemplateProblem, compile_expression, compile_value
 
 __all__ = ["Prepared", "PreparedStep", "prepare"]
@@ -80,10 +80,8 @@ class Prepared:
 
 
 def _compiled(step: Step) -> Compiled:
-    if step.output is not None:  # a schema is no template
-        form, rest = step.output, {name: value for name, value in step.arguments.items() if name != "output"}
-        filled = compile_value(rest)
-        return Compiled(lambda scope: {**filled.render(scope), "output": form}, filled.constant)
+    if step.output is not None or any(isinstance(one, ToolCheck) and one.code for one in step.all_checks):
+        return _beside_literals(step.arguments)
     if not step.is_code:
         if step.workdir is None or step.is_agent or step.tool_name == "shell":
             return compile_value(step.arguments)
@@ -93,6 +91,25 @@ def _compiled(step: Step) -> Compiled:
     if filled.constant:  # the source is no template, whatever braces it has
         return Compiled(lambda _scope: told, True)
     return Compiled(lambda scope: {**told, **filled.render(scope)}, False)
+
+
+def _beside_literals(arguments: Mapping[str, Any]) -> Compiled:
+    """The arguments of an agent or a merge with what is no template, whatever braces it has: a schema, and programs."""
+    rest = {name: value for name, value in arguments.items() if name != "output"}
+    fixed = {"output": arguments["output"]} if "output" in arguments else {}
+    sources = {key: [use.get("source") for use in rest[key]] for key in ("check", "pick") if key in rest}
+    for key in sources:
+        rest[key] = [{name: value for name, value in use.items() if name != "source"} for use in rest[key]]
+    filled = compile_value(rest)
+
+    def render(scope: Mapping[str, Any]) -> dict[str, Any]:
+        found = {**filled.render(scope), **fixed}
+        for key, texts in sources.items():
+            uses = zip(found[key], texts, strict=True)
+            found[key] = [use if text is None else {**use, "source": text} for use, text in uses]
+        return found
+
+    return Compiled(render, filled.constant)
 
 
 def _in_workdir(tool: str, arguments: Compiled, folder: Compiled) -> Compiled:

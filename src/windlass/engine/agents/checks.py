@@ -1,4 +1,4 @@
-"""Checks of an agent's work (K2): commands and tools that run when the agent says that it is done.
+"""Checks of an agent's work (K2): commands, tools and programs that run when the agent says that it is done.
 
 A check that fails goes back to the agent as a message in its conversation. The message is in the same commit as the
 result of the check, and messages are delivered once, also over a crash: so nothing is checked or said twice.
@@ -24,6 +24,7 @@ from windlass.core.decide import Policy
 from windlass.engine.agents.file_changes import files_seen
 from windlass.engine.agents.plan_output import plan_in, plan_problems, refused_plan
 from windlass.engine.agents.protection import restore_protected, touched_programs
+from windlass.engine.code.caller import ProgramOrigin, StepCaller
 from windlass.errors import Category, Failure, ToolError, classify
 from windlass.plan.check import ToolCatalog
 from windlass.ports import Call, Contact, Tool, Toolbox
@@ -137,7 +138,7 @@ class WorkChecks:
             if not results[-1].passed:
                 return results
         for position, use in enumerate(self._uses, 1):
-            results.append(await self._run(use["tool"], use["with"], position))
+            results.append(await self._run(use, position))
             if not results[-1].passed:
                 break
         return results
@@ -156,11 +157,18 @@ class WorkChecks:
             problems = [str(error)]
         return ev.CheckResult(_OF_DATA, not problems, 0.0, None, "\n".join(problems), True)
 
-    async def _run(self, name: str, arguments: Mapping[str, Any], position: int) -> ev.CheckResult:
-        await self._ask(name, arguments)
-        self._note(f"checking: {_shown(name, arguments)}")
-        call = self._call.within(f"check-{position}")
-        return await run_check(name, arguments, call, self._contact.tools, self._contact.use)
+    async def _run(self, use: Mapping[str, Any], position: int) -> ev.CheckResult:
+        await self._ask(use["tool"], arguments_of(use))
+        self._note(f"checking: {_shown(use)}")
+        tool = self._contact.tools.get(use["tool"])
+        if tool is not None and tool.is_program:
+            # A name of its own each time: what an earlier one has called is not taken for what this one calls.
+            name = f"check-{position}-{uuid.uuid4().hex[:8]}"
+            origin = ProgramOrigin(StepCaller(self._contact, self._policy), name)
+            call = self._call.within(name, origin, line=True)
+        else:
+            call = self._call.within(f"check-{position}")
+        return await run_check(use, call, self._contact.tools, self._contact.use)
 
     async def _ask(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Ask a person first, where the settings say so for this tool."""
@@ -217,15 +225,29 @@ def _and_end(failed: ev.CheckResult) -> str:
     return f"{failed.check}{code}: " + "\n".join(failed.output.strip().rsplit("\n", 5)[-5:])[-500:]
 
 
-async def run_check(name: str, arguments: Mapping[str, Any], call: Call, tools: Toolbox, use: Use) -> ev.CheckResult:
+def arguments_of(use: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a check's tool."""
+    source = {"source": use["source"]} if "source" in use else {}
+    return {**use["with"], **source}
+
+
+async def run_check(check: Mapping[str, Any], call: Call, tools: Toolbox, use: Use) -> ev.CheckResult:
     """Run one check. Raises if it cannot run, which is no fault of the work."""
-    shown, tool = _shown(name, arguments), tools.get(name)
+    name, limit, shown, tool = check["tool"], check.get("timeout"), _shown(check), tools.get(check["tool"])
     if tool is None:
         raise ToolError(f"the check needs the tool {name}, which is not here", category=Category.CONFIGURATION)
     began = time.monotonic()
     failure: Failure | None = None
+    seen = _OutputEnd(call.output)
     try:
-        output: Any = await use(tool, arguments, call)
+        async with asyncio.timeout(limit) as timer:
+            output: Any = await use(tool, arguments_of(check), msgspec.structs.replace(call, output=seen.take))
+    except TimeoutError:
+        if not timer.expired():
+            raise
+        said = f"{seen.text}\n" if seen.text else ""
+        message = f"{said}the check took longer than its timeout of {limit:g} s and was stopped"
+        failure, output = Failure(Category.RESOURCE, message), None
     except ToolError as error:
         failure, output = classify(error), error.output
         unknown_command = name == "shell" and failure.category is Category.CONFIGURATION
@@ -244,11 +266,26 @@ async def run_check(name: str, arguments: Mapping[str, Any], call: Call, tools: 
     return ev.CheckResult(hide(shown), failure is None, seconds, code, end)
 
 
-def _shown(name: str, arguments: Mapping[str, Any]) -> str:
-    """The check as people read it: a command, or a tool with its arguments."""
-    if name == "shell" and "line" in arguments:
-        return str(arguments["line"])
-    return f"{name} {call_summary(dict(arguments))}".strip()
+class _OutputEnd:
+    """Passes on what a check prints, and keeps the end of it."""
+
+    def __init__(self, pass_on: Callable[[str, str], None]) -> None:
+        self._pass_on = pass_on
+        self.text = ""
+
+    def take(self, stream: str, text: str) -> None:
+        self._pass_on(stream, text)
+        self.text = (self.text + text)[-LONGEST_OUTPUT:]
+
+
+def _shown(use: Mapping[str, Any]) -> str:
+    """The check as people read it: a command, a program, or a tool with its arguments."""
+    if use["tool"] == "shell" and "line" in use["with"]:
+        return str(use["with"]["line"])
+    if "source" in use:
+        first = use["source"].strip().partition("\n")[0]
+        return f"{use['tool']}: {first[:80]}"
+    return f"{use['tool']} {call_summary(dict(use['with']))}".strip()
 
 
 def asks_for_data(form: Mapping[str, Any]) -> str:

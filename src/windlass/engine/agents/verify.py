@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,13 @@ async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Cl
 
     for position, use in enumerate(_checks_of(step), 1):
         one = msgspec.structs.replace(call, step=f"{step.id}.verify-{position}")
-        results.append(await run_check(use["tool"], use["with"], one, runner.tools, used))
+        tool = runner.tools.get(use["tool"])
+        if tool is not None and tool.is_program:
+            raise UsageError(
+                f"check {position} of step {step.id} is a program, which runs only inside an execution",
+                advice=(f"have the step checked by itself: windlass retry {state.id} {shlex.quote(step.id)}",),
+            )
+        results.append(await run_check(use, one, runner.tools, used))
         if not results[-1].passed:
             break
     checked = ev.AgentChecked(clock.now(), step.id, step.attempts, max(step.agent.checks, 0), tuple(results))
