@@ -13,6 +13,7 @@ from git_repositories import repository
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.core.view import snapshot
+from windlass.engine.agents.protection import named_tests
 from windlass.ports import AgentRequest
 from windlass.testing import ScriptedRunner, Turn
 
@@ -82,12 +83,44 @@ async def test_k2_a_deleted_test_comes_back_and_the_rest_of_the_work_stays(proje
     assert (project.path / "answer").read_text() == "42\n"
 
 
-async def test_k2_a_script_that_is_not_protected_is_named_and_left(project: Project) -> None:
+async def test_k2_a_test_that_the_check_names_is_protected_unless_the_step_allows_it(project: Project) -> None:
     repository(project)
     project.file("tests/run.sh", HARD)
-    state = await AgentWorld(project, does(cheats)).run(plan(agent(check=RUN)))
-    assert (state.status, of_agent(state)["touched"]) == ("completed", ["tests/run.sh"])
+    runner = does(cheats, works)
+    state = await AgentWorld(project, runner).run(plan(agent(check=RUN)))
+    assert (state.status, of_agent(state)["verdict"]) == ("completed", "verified")
+    assert (project.path / "tests/run.sh").read_text() == HARD
+    assert (project.path / "tests/more.sh").exists(), "a new test is work"
+    assert "they were put back: tests/run.sh" in runner.requests[1].brief.prompt
+    allowed = await AgentWorld(project, does(cheats)).run(plan(agent(check=RUN, protect=[])))
+    assert (allowed.status, of_agent(allowed)["touched"]) == ("completed", ["tests/run.sh"])
     assert (project.path / "tests/run.sh").read_text() == EASY
+
+
+async def test_k2_a_script_that_is_no_test_is_named_and_left(project: Project) -> None:
+    repository(project)
+    project.file("build.sh", HARD)
+    state = await AgentWorld(project, does(lambda folder: (folder / "build.sh").write_text(EASY))).run(
+        plan(agent(check="sh build.sh"))
+    )
+    assert (state.status, of_agent(state)["touched"]) == ("completed", ["build.sh"])
+    assert (project.path / "build.sh").read_text() == EASY
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("pytest -q tests/test_x.py::test_a", ["tests/test_x.py"]),
+        ("cd app && npx jest src/price.test.ts ./e2e.spec.js", ["src/price.test.ts", "e2e.spec.js"]),
+        ("sh check.sh; ./verify.sh --all", ["check.sh", "verify.sh"]),
+        ("go test ./pkg/price_test.go", ["test", "pkg/price_test.go"]),
+        ("pytest tests/ ../other/tests /etc/tests -x", ["tests/"]),
+        ("python answer.py && node latest.js contest.py", []),
+        ("an 'unfinished line with tests/", []),
+    ],
+)
+def test_k2_tests_that_a_command_names(line: str, named: list[str]) -> None:
+    assert named_tests([{"tool": "shell", "with": {"line": line}}, {"tool": "files.read", "with": {}}]) == named
 
 
 async def test_k2_a_person_who_mends_the_test_between_two_attempts_is_heeded(project: Project) -> None:

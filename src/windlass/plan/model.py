@@ -277,8 +277,9 @@ class Step(CheckedValue):
     """Of a merge: the items whose branches are merged: a number from 0, a list, or an expression that gives either."""
     check: Checks = ()
     """Commands or tools that check the agent's work: it is done when all pass. Values of templates are quoted."""
-    protect: Annotated[tuple[str, ...], Before(_listed)] = ()
-    """Files of the checks that the agent must not change: paths, folders and patterns. They are put back before it."""
+    protect: Annotated[tuple[str, ...], Before(_listed)] | None = None
+    """Files of the checks that the agent must not change: paths, folders and patterns. They are put back before it.
+    Left out: the tests that commands of the checks name."""
     output: dict[str, Any] | Literal["plan"] | None = None
     """A JSON Schema: the agent's result is data that fits it. Or `plan`: it is a plan that passes all checks."""
     tries: int | None = field(default=None, ge=1, le=100)
@@ -493,7 +494,7 @@ class Step(CheckedValue):
             told["check"] = [_use_of(check) for check in self.check]
         if self.pick_checks:
             told["pick"] = [_use_of(check) for check in self.pick_checks]
-        if self.protect:
+        if self.protect is not None:
             told["protect"] = list(self.protect)
         if self.output is not None:
             told["output"] = self.output
@@ -503,7 +504,8 @@ class Step(CheckedValue):
             told["workspace"] = self.workspace.model_dump(exclude_defaults=True, mode="json")
         if self.permissions is not None:
             told["permissions"] = self.permissions.model_dump(exclude_defaults=True, mode="json")
-        return {name: value for name, value in told.items() if value not in (None, [])}
+        # An empty list is the same as none, but of `protect`: with none, the tests that the checks name are protected.
+        return {name: value for name, value in told.items() if value not in (None, []) or name == "protect"}
 
     def _for_code(self) -> dict[str, Any]:
         """Return the arguments of a code step. `source` is no template (see `prepare`)."""

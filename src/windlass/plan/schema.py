@@ -278,15 +278,16 @@ def plan_schema() -> dict[str, Any]:
     step["oneOf"] = [{"required": [key]} for key in ("run", "tool", "prompt", "code", "merge")]
     for owner in (step["properties"], raw["properties"], starts):
         owner["budget"] = _or_short(owner["budget"], {"type": "number", "minimum": 0})
-    for name in ("skills", "files", "models", "protect", "workspace"):
+    for name in ("skills", "files", "models", "workspace"):
         step["properties"][name] = _or_short(step["properties"][name], {"type": "string"})
     for owner in (step["properties"], definitions["Pick"]["properties"]):
         owner["check"] = _or_short(owner["check"], {"type": "string"})
         owner["check"]["anyOf"].append({"$ref": "#/$defs/ToolCheck"})
     files = definitions["WorkspaceChoice"]["properties"]
     files["files"] = _or_short(files["files"], {"type": "string"})
-    grants = step["properties"]["grants"]
-    grants["anyOf"] = [form for form in grants["anyOf"] if form != {"type": "null"}] + [{"type": "string"}]
+    for name in ("grants", "protect"):
+        forms = step["properties"][name]["anyOf"]
+        step["properties"][name]["anyOf"] = [form for form in forms if form != {"type": "null"}] + [{"type": "string"}]
     listed = step["properties"]["needs"]
     step["properties"]["needs"] = _or_short(listed, listed["items"])
     step["properties"]["service"] = _or_short(step["properties"]["service"], {"const": True})

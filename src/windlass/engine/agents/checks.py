@@ -23,7 +23,7 @@ from windlass.core.call_summary import call_summary
 from windlass.core.decide import Policy
 from windlass.engine.agents.file_changes import files_seen
 from windlass.engine.agents.plan_output import plan_in, plan_problems, refused_plan
-from windlass.engine.agents.protection import restore_protected, touched_programs
+from windlass.engine.agents.protection import named_tests, restore_protected, restore_tests, touched_programs
 from windlass.engine.code.caller import ProgramOrigin, StepCaller
 from windlass.errors import Category, Failure, ToolError, classify
 from windlass.plan.check import ToolCatalog
@@ -55,7 +55,8 @@ class WorkChecks:
         self._uses = (*self._own, *arguments.get("pick", ()))
         self._form: Mapping[str, Any] | Literal["plan"] | None = arguments.get("output")
         self._catalog = catalog
-        self._protected: Sequence[str] = arguments.get("protect", ())
+        self._protected: Sequence[str] | None = arguments.get("protect")
+        """None: the tests that the checks name."""
         self._tries = int(arguments.get("tries", 1))
         self._call, self._contact, self._clock, self._policy = call, contact, clock, policy
 
@@ -114,9 +115,14 @@ class WorkChecks:
     async def _look_after_own_files(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Put protected files back, and find programs of the checks that the agent changed; both are named."""
         agent = self._contact.step.agent
-        restored = await asyncio.to_thread(restore_protected, agent, self._protected, self._call)
+        if self._protected is None:
+            restored = await asyncio.to_thread(restore_tests, agent, named_tests(self._uses), self._call)
+            allowed = "; `protect: []` in the step would leave them"
+        else:
+            restored = await asyncio.to_thread(restore_protected, agent, self._protected, self._call)
+            allowed = ""
         if restored:
-            self._note(f"the agent changed protected files, which were put back: {', '.join(restored)}")
+            self._note(f"the agent changed protected files, which were put back: {', '.join(restored)}{allowed}")
         try:
             touched = await asyncio.to_thread(touched_programs, agent, self._uses, self._call)
         except (ToolError, OSError):

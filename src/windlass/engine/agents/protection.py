@@ -1,11 +1,13 @@
 """Files of the checks themselves (K2): those that are protected are put back before the checks run.
 
-What an agent changed is taken from the records of the files around its work. A file that a check runs as a program, and
-that is not protected, is left as the agent made it, and named: it may be the very thing that was to be mended.
+What an agent changed is taken from the records of the files around its work. Tests that a command of the checks names
+are protected unless the step says otherwise. Another file that a check runs as a program is left as the agent made it,
+and named: it may be the very thing that was to be mended.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,11 +18,35 @@ from windlass.errors import Category, ToolError
 from windlass.globs import glob_filter, is_pattern
 from windlass.ports import Call
 from windlass.workspaces.put_back import put_back
-from windlass.workspaces.store import shown, store_of
+from windlass.workspaces.store import Store, shown, store_of
 
-__all__ = ["restore_protected", "touched_programs"]
+__all__ = ["named_tests", "restore_protected", "restore_tests", "touched_programs"]
 
 _INTERPRETERS = ("sh", "bash", "python", "python3", "node", "ruby", "perl", "source", ".")
+
+
+_TEST = re.compile(
+    r"(^|/)(tests?|specs?|__tests__|checks?)/|(^|/)((tests?|checks?|verify|specs?)|(test|check|verify)[-_.][^/]*"
+    r"|[^/]*[-_.](test|spec|check))(\.\w+)*/?$",
+    re.IGNORECASE,
+)
+"""Paths of tests and of scripts that check: `tests/`, `test_x.py`, `x.spec.ts`, `check.sh`."""
+
+
+def named_tests(uses: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Paths of tests, files and folders, that the commands of the checks name: `pytest tests/test_x.py::test_a`."""
+    words = (word.partition("::")[0] for use in uses for word in _words(str(use["with"].get("line", ""))))
+    return [word for word in dict.fromkeys(map(_from_here, words)) if word is not None and _TEST.search(word)]
+
+
+def restore_tests(agent: AgentState | None, tests: Sequence[str], call: Call) -> tuple[str, ...]:
+    """Put back the tests that the agent changed or deleted, as far as that can be done; gives their paths."""
+    if not tests or agent is None:
+        return ()
+    try:
+        return _restore(agent, tests, call, new_ones=False)
+    except (ToolError, OSError):
+        return ()  # somebody else changed them, too, or the records are gone: then they are named only
 
 
 def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: Call) -> tuple[str, ...]:
@@ -35,12 +61,29 @@ def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: C
             category=Category.CONFIGURATION,
             advice=("let it work in a git repository, or leave `protect` out",),
         )
+    assert agent is not None
+    return _restore(agent, patterns, call, new_ones=True)
+
+
+def _restore(agent: AgentState, patterns: Sequence[str], call: Call, *, new_ones: bool) -> tuple[str, ...]:
+    """Put back what the patterns name; `new_ones`: also remove files that the agent made."""
+    periods = [period for period in agent.periods if period.after]
     done: list[str] = []
     for root in dict.fromkeys(period.root for period in periods):
         pairs = [(period.before, period.after) for period in periods if period.root == root]
         store = store_of(Path(root), pairs[0][0].partition(":")[0], call.home)
-        done += [one["path"] for one in put_back(store, pairs, _protects(patterns, call.workdir, Path(root)))]
+        made = frozenset() if new_ones else _made(store, pairs)
+        done += [one["path"] for one in put_back(store, pairs, _protects(patterns, call.workdir, Path(root), made))]
     return tuple(done)
+
+
+def _made(store: Store, pairs: Sequence[tuple[str, str]]) -> frozenset[str]:
+    """Files that were not there before the agent."""
+    first: dict[str, bool] = {}
+    for before, after in pairs:
+        for change in store.changes(before, after):
+            first.setdefault(change.path, change.old is None)
+    return frozenset(path for path, is_new in first.items() if is_new)
 
 
 def touched_programs(agent: AgentState | None, uses: Iterable[Mapping[str, Any]], call: Call) -> tuple[str, ...]:
@@ -60,12 +103,23 @@ def touched_programs(agent: AgentState | None, uses: Iterable[Mapping[str, Any]]
 
 def _programs(line: str) -> list[str]:
     """Paths of the scripts that a command line runs: `./check.sh`, `python tests/run.py`."""
+    words = _words(line)
+    found = [word for before, word in zip(["", *words], words, strict=False) if _runs(before, word)]
+    return [word for word in map(_from_here, found) if word is not None]
+
+
+def _words(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
     try:
-        words = shlex.split(line)
+        return list(lexer)
     except ValueError:
         return []
-    found = [word for before, word in zip(["", *words], words, strict=False) if _runs(before, word)]
-    return [word.removeprefix("./") for word in found if not word.startswith(("/", "-", "~")) and ".." not in word]
+
+
+def _from_here(word: str) -> str | None:
+    """The word as a path inside the working directory; None if it cannot be one."""
+    return None if word.startswith(("/", "-", "~")) or ".." in word else word.removeprefix("./")
 
 
 def _runs(before: str, word: str) -> bool:
@@ -73,14 +127,15 @@ def _runs(before: str, word: str) -> bool:
     return (is_first and "/" in word) or (before in _INTERPRETERS and not word.startswith("-"))
 
 
-def _protects(patterns: Sequence[str], workdir: Path, root: Path) -> Callable[[str], bool]:
-    """True for the path of a file, from the root, that one of the patterns names, from the working directory."""
+def _protects(patterns: Sequence[str], workdir: Path, root: Path, but: frozenset[str]) -> Callable[[str], bool]:
+    """True for the path of a file, from the root, that one of the patterns names, from the working directory. Those of
+    `but` are left out."""
     inside = "" if workdir == root else f"{workdir.relative_to(root).as_posix()}/"
     tests = [_fits(pattern.removeprefix("./")) for pattern in patterns]
 
     def protects(path: str) -> bool:
         name = path.removeprefix(inside)
-        return path.startswith(inside) and any(test(name) for test in tests)
+        return path.startswith(inside) and path not in but and any(test(name) for test in tests)
 
     return protects
 
