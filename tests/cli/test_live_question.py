@@ -95,6 +95,19 @@ def test_i1_stopped_and_continued_it_reads_keys_again(project: Project, asked: T
     assert asked.echoes
 
 
+def test_i1_a_watch_that_is_ended_shows_the_cursor_again(project: Project, windlass: Windlass) -> None:
+    windlass("run", project.plan("steps: [{id: beside, run: 'until [ -e go ]; do sleep 0.05; done'}]"), "--detach")
+    terminal = windlass.terminal("watch", "@last")
+    terminal.expect("▶ beside")
+    os.kill(terminal.process.pid, signal.SIGTERM)
+    ran = terminal.ended()
+    assert ran.code == 130, ran
+    assert "No longer watching; the execution continues" in ran.err
+    assert ran.err.rpartition("\x1b[?25")[2].startswith("h"), "the cursor is shown"
+    (project.path / "go").touch()
+    windlass("watch", "@last", "--exit-status")
+
+
 def test_d3_a_second_ctrl_c_that_ends_it_at_once_leaves_the_terminal_as_it_was(
     project: Project, windlass: Windlass
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Annotated
 
 from windlass.cli.command import Group, Option
 from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, refuse_postgres, stores_of
+from windlass.cli.terminal import fitting_install
 from windlass.homes import HomeJudgement
 from windlass.homes.journal_url import find_journal
 
@@ -67,7 +68,7 @@ def doctor(
         for finding in findings:
             out(f"{finding.mark} {finding.name}: {finding.detail}")
             if finding.mend:
-                out(f"    → {finding.mend}")
+                out(f"    → {fitting_install(finding.mend)}")
     raise CommandEnd(0 if fine else 1)
 
 

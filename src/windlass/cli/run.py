@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
@@ -315,6 +316,8 @@ def watch(
     """Follow an execution from any terminal until it ends or pauses."""
 
     async def work(engine: Engine) -> int:
+        # Ended by another program it leaves the terminal as Ctrl-C does: the live view hides the cursor.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
         head = await engine.find(execution)
         await engine.record(head.id)  # a damaged one is refused before anything of it is shown
         with view_for(progress) as view, _foretelling(engine, head.id, view):
