@@ -75,6 +75,6 @@ def test_c7_the_question_in_the_terminal_comes_with_the_forecast(project: Projec
     terminal = windlass.terminal("run", plan)
     terminal.expect("Allow it? [y]es, [n]o, [l]ater: ")
     asked = DRAWING.sub("", terminal.shown)
-    assert re.search(r"forecast: 2\d min left \(\d+–\d+\), .*low confidence\s+Allow it\?", asked), asked
+    assert re.search(r"forecast: 2\d min left \(\d+–\d+\), .*low confidence\s.*Allow it\?", asked, re.DOTALL), asked
     terminal.type("y\n")
     assert terminal.ended().code == 0

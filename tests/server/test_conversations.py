@@ -86,7 +86,7 @@ async def test_f3_the_context_of_an_agent_over_http_and_mcp(serve: Serve) -> Non
             view = shown(await mcp.call_tool("engine_context", {"execution": execution, "step": "work"}))
             assert view["contexts"] == [one]
         no_agent = server.api.get(f"{path}/context?step=before")
-        assert (no_agent.status, "is no agent" in no_agent.json["detail"]) == (409, True)
+        assert (no_agent.status, "is not an agent" in no_agent.json["detail"]) == (409, True)
         assert server.api.get(f"{path}/context?step=no").status == 404
         ended = server.api.post(f"{path}/steps/work/summarise", {})
         assert (ended.status, "makes no further call" in ended.json["detail"]) == (409, True)
