@@ -10,7 +10,7 @@ from agent_worlds import GONE, AgentWorld, agent, done, plan
 from windlass.core import events as ev
 from windlass.engine.agents.model_choice import class_of
 from windlass.errors import Category, Failure
-from windlass.ports import AgentResult, Health
+from windlass.ports import AgentRequest, AgentResult, Health
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -130,12 +130,28 @@ async def test_k7_a_fork_whose_conversation_is_lost_is_told_unless_the_step_was_
     assert ("- src/a.py" in runner.requests[2].brief.prompt) == failed
 
 
-async def test_k7_the_next_of_a_chain_is_told_files_and_commands(project: Project) -> None:
-    runner = runtime("cli", HALF.done("built"), done("checked"))
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_k7_the_next_of_a_chain_is_told_files_and_commands(
+    project: Project, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    """Files as the record of them says, whatever wrote them; where there is none, as the calls say."""
+    if not recorded:
+        monkeypatch.setattr("windlass.workspaces.file_store.MOST_FILES", 0)
+    project.file("old.txt", "old\n")
+
+    def turn(request: AgentRequest) -> Turn:
+        if "built" in request.brief.prompt:
+            return done("checked")
+        (request.workdir / "old.txt").unlink()
+        project.file("made.txt", "made by a command\n")
+        return HALF.done("built")
+
+    runner = ScriptedRunner(turn, name="cli")
     world = AgentWorld(project, runner)
     await world.run(plan(agent("build"), agent("check", needs=["build"])))
     prompt = runner.requests[1].brief.prompt
-    assert 'built\n<data from="journal">\nFiles written:\n- src/a.py\nCommands run:\n- make test\n</data>' in prompt
+    files = "Files changed:\n- made.txt (added)\n- old.txt (deleted)" if recorded else "Files written:\n- src/a.py"
+    assert f'built\n<data from="journal">\n{files}\nCommands run:\n- make test\n</data>' in prompt
     assert "earlier attempts" not in prompt
 
 

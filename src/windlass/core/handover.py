@@ -115,14 +115,18 @@ def note_work(agent: AgentState, event: ev.AgentActed) -> None:
                 del kept[next(iter(kept))]
 
 
-def work_done(agents: Iterable[AgentState]) -> str:
-    """Name the files that these agents wrote and the commands that they ran last; empty if there are none."""
+def work_done(agents: Iterable[AgentState], changed: Sequence[str] | None = None) -> str:
+    """Name the files that these agents changed and the commands that they ran last; empty if there are none.
+
+    `changed` is the record of the files; without one, it is the files that their calls say that they wrote.
+    """
     files: dict[str, None] = {}
     commands: dict[str, None] = {}
     for agent in agents:
         files |= agent.files
         commands |= agent.commands
-    parts = (("Files written", files, MOST_KEPT), ("Commands run", commands, MOST_COMMANDS))
+    of_files = ("Files written", files) if changed is None else ("Files changed", dict.fromkeys(changed))
+    parts = ((*of_files, MOST_KEPT), ("Commands run", commands, MOST_COMMANDS))
     return "\n".join(_listed(heading, list(names), most) for heading, names, most in parts if names)
 
 

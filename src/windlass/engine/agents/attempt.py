@@ -24,7 +24,7 @@ from windlass.engine.agents.agent_tools import AgentTools
 from windlass.engine.agents.checks import WorkChecks, asks_for_data
 from windlass.engine.agents.context import context_rule
 from windlass.engine.agents.deps import AgentDeps, RoleFacts
-from windlass.engine.agents.file_changes import WorkRecorder
+from windlass.engine.agents.file_changes import WorkRecorder, recorded_changes
 from windlass.engine.agents.host import EngineHost
 from windlass.engine.agents.model_choice import model_for
 from windlass.engine.agents.moved import bring_session, keep_session
@@ -75,6 +75,7 @@ class AgentAttempt:
         self._enter(call)
         self._account = ""
         self._version = ""
+        self._handed_on: list[Handoff] = []
         self._worked_in: str | None = None
         """The conversation of the runtime, once it has named it."""
         self._is_trusted = deps.trusted(call.workdir)
@@ -106,6 +107,8 @@ class AgentAttempt:
         if (proven := await self._checks.proven()) is not None:
             return self._checks.value(proven)
         role = await asyncio.to_thread(self._deps.briefing.role, self._role, self._call.workdir)
+        if "handoff" in self._told:
+            self._handed_on = await asyncio.to_thread(self._handoff)
         chosen = await self._choose(role)
         runner, self._version = chosen.runner, chosen.version
         model, notes = self._model(runner.name, role)
@@ -219,7 +222,7 @@ class AgentAttempt:
             role=self._role,
             skills=told.get("skills", ()),
             files=told.get("files", ()),
-            handoff=self._handoff(),
+            handoff=self._handed_on,
             before=await self._before(runner.name, session, room),
             # In a folder that is not trusted a runtime is told to leave all of it out, its rules too.
             reads_rules_itself=_reads_rules(runner.name) and self._is_trusted,
@@ -274,8 +277,9 @@ class AgentAttempt:
 
     def _work(self, name: str) -> str:
         step = self._contact.state.steps.get(name)
-        agents = (one.agent for one in (step, *(step.children or ()))) if step is not None else ()
-        return work_done(agent for agent in agents if agent is not None)
+        owners = (step, *(step.children or ())) if step is not None else ()
+        agents = [one.agent for one in owners if one.agent is not None]
+        return work_done(agents, recorded_changes(agents, self._call.home))
 
     def _why(self) -> str:
         error = self._contact.step.error
@@ -393,7 +397,7 @@ class AgentAttempt:
             model=model,
             skills=tuple(told.get("skills", ())),
             files=tuple(told.get("files", ())),
-            handoff=tuple(self._handoff()),
+            handoff=tuple(self._handed_on),
             budget=allowance,
             session=session,
             inherited=self._inherited() if session is not None else None,

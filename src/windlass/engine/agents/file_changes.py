@@ -20,7 +20,7 @@ from windlass.ports import Call, Contact
 from windlass.workspaces.put_back import put_back
 from windlass.workspaces.store import Recorded, find_store, shown, store_of
 
-__all__ = ["WorkRecorder", "changed_files", "files_seen", "put_files_back"]
+__all__ = ["WorkRecorder", "changed_files", "files_seen", "put_files_back", "recorded_changes"]
 
 
 class WorkRecorder:
@@ -69,6 +69,22 @@ def changed_files(state: State, named: StepState | None, home: Path) -> list[dic
     if found:
         return found
     raise _nothing(state, named, (agent for _, agent in agents), "to show")
+
+
+def recorded_changes(agents: Iterable[AgentState], home: Path) -> list[str] | None:
+    """The files that agents changed, one a line, by the records around their work; None where there is no record."""
+    periods = [period for agent in agents for period in agent.periods]
+    if not periods or any(not period.after for period in periods):
+        return None
+    found: dict[str, str] = {}
+    try:
+        for period in periods:
+            store = store_of(Path(period.root), period.before.partition(":")[0], home)
+            for one in store.changes(period.before, period.after):
+                found[one.path] = f"{shown(one.path)} ({one.kind})"
+    except (ToolError, OSError):
+        return None
+    return list(found.values())
 
 
 def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, str]]:
