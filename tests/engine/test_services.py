@@ -146,6 +146,8 @@ async def test_b5_a_cancelled_execution_leaves_no_service(engine: Engine, projec
     await engine.cancel(execution.id)
     assert (await execution.result())["status"] == "cancelled"
     assert living(project) == [False]
+    events = [event async for event in execution.events()]
+    assert isinstance(events[-1], ev.ExecutionFinished), "a follower would wait for more"
 
 
 async def test_b5_a_service_that_cannot_be_started_again_fails_the_step(engine: Engine, project: Project) -> None:

@@ -122,7 +122,7 @@ async def test_k2_a_check_that_hangs_is_stopped_and_the_agent_is_told_what_it_pr
 
 async def test_k2_a_check_that_hangs_ends_with_the_time_of_its_step_at_the_latest(project: Project) -> None:
     runner = writes(project, "42")
-    state = await AgentWorld(project, runner).run(plan(agent(check="sleep 1000", timeout="3s")))
+    state = await AgentWorld(project, runner).run(plan(agent(check="sleep 1000", timeout="3s", retry=0)))
     error = state.steps["work"].error
     assert error is not None
     assert (state.status, verdict(state), error.category) == ("failed", "claimed", "resource")

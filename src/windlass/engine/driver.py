@@ -245,7 +245,7 @@ class Driver:
         recorded = True
         while recorded:
             recorded = False
-            if self._services is not None:
+            if self._services is not None and not self.state.status.finished:  # nothing comes after the end
                 for step in self._services.release():
                     text = "the service is ended: the steps that need it have ended\n"
                     self._record(ev.OutputWritten(now, step.id, step.attempts, "note", text))
