@@ -180,5 +180,7 @@ def test_d7_an_edited_step_is_not_compared_with_what_it_was(project: Project, wi
     for _ in range(8):
         windlass("run", "plan.yaml")
     found = windlass("history", "--slow", "--json").json
-    assert [(one["step"], one["kind"], one["runs_recent"]) for one in found["changes"]] == [("b", "edited", 8)]
+    edited = [one for one in found["changes"] if one["kind"] == "edited"]  # a busy machine may make `a` slower
+    assert [(one["step"], one["runs_recent"]) for one in edited] == [("b", 8)]
+    assert [one["step"] for one in found["changes"]].count("b") == 1
     assert found["looked_at"] == 1, "the other step stayed the same, and is compared"
