@@ -89,7 +89,7 @@ async def test_h2_popups_have_names_and_a_limit(shared: Web, eventually: Eventua
         }
     ) as server:
         await shared.use("open", url=server.url("/"))
-        for _ in range(8):
+        for _ in range(4):  # a click opens one, whatever the page asks for
             await shared.use("click", text="Go")
         await eventually(lambda: told("page: popup-1"))
         await shared.use("wait", page="popup-1", text="Popped up")
