@@ -105,7 +105,8 @@ async def test_a9_gemini_asks_works_and_says_what_it_used(tmp_path: Path) -> Non
         assert (world.model.served.tokens_in, world.model.served.tokens_out) == (350, 35)
         for said in ("and then", "at last"):  # Gemini CLI alone would lose it at the first of them, or the second
             again = world.request(f"This is not allowed, {said}", model=GEMINI_MODEL, session=result.session)
-            assert (await world.runner.run(again, host)).failure is None
+            lost = (await world.runner.run(again, host)).failure
+            assert lost is None, lost.message
         assert "and then" in world.model.requests[-1].text
 
 

@@ -25,11 +25,15 @@ def chat_settings() -> dict[str, str]:
 
 
 def keep_chat(session: str, env: Mapping[str, str]) -> None:
-    """Give the file of a conversation a name that no minute has: the oldest one, as later ones are empty."""
+    """Give the file of a conversation a name that no minute has: the largest one, as the others are empty.
+
+    It need not be the oldest: a conversation that begins at the turn of a minute has an empty one before it.
+    """
     home = env.get("GEMINI_CLI_HOME") or env.get("HOME")
     if home is None or not session[:8].isalnum():
         return
-    found = sorted(Path(home, ".gemini/tmp").glob(f"*/chats/session-*-{session[:8]}.jsonl"))
-    if found and not any(file.name.startswith("session-kept-") for file in found):
-        with suppress(OSError):  # if it is lost for that, the agent says so when it is told to load it
-            found[0].rename(found[0].with_name(f"session-kept-{session[:8]}.jsonl"))
+    with suppress(OSError):  # if it is lost for that, the agent says so when it is told to load it
+        found = list(Path(home, ".gemini/tmp").glob(f"*/chats/session-*-{session[:8]}.jsonl"))
+        if found and not any(file.name.startswith("session-kept-") for file in found):
+            largest = max(found, key=lambda file: file.stat().st_size)
+            largest.rename(largest.with_name(f"session-kept-{session[:8]}.jsonl"))
