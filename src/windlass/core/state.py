@@ -108,6 +108,7 @@ class State(StateData):
         self.wanted = None
         self.finished_at = event.at
         self.error, self.lacks = event.error, event.lacks
+        self.scope = {}  # it refers back to this state, and no template is filled in any more
 
     def _control(self, event: ev.ControlRequested) -> None:
         # A pause asked for after a cancel does not take the cancel back.

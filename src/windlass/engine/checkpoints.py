@@ -8,8 +8,8 @@ is running here, and are complete when an execution has stopped and the engine i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -112,8 +112,10 @@ class CheckpointWriter:
             batch, self._behind = self._behind, {}
             pieces = []
             for execution in batch:
-                with self._noting_failure(execution):
+                try:
                     pieces.append(await self._piece(execution))
+                except (OSError, JournalError) as error:
+                    self.failures[execution] = str(error)
             await asyncio.to_thread(self._write, pieces)
 
     async def _until_due(self) -> None:
@@ -132,22 +134,18 @@ class CheckpointWriter:
         return _Piece(execution, after, fresh.events[after - fresh.after :], stopped)
 
     def _write(self, pieces: list[_Piece]) -> None:
+        """Extend the files. A full disk must not fail an execution that is safe in the journal."""
         now = self._clock.now()
         for piece in pieces:
-            with self._noting_failure(piece.execution):
+            try:
                 if piece.events:
                     self._archive.extend(piece.execution, piece.after, piece.events, now)
+            except (OSError, JournalError) as error:
+                self.failures[piece.execution] = str(error)
+            else:
                 self.failures.pop(piece.execution, None)
             if piece.stopped:
                 self._archive.release(piece.execution)
-
-    @contextmanager
-    def _noting_failure(self, execution: str) -> Iterator[None]:
-        """A full disk must not fail an execution that is safe in the journal."""
-        try:
-            yield
-        except (OSError, JournalError) as error:
-            self.failures[execution] = str(error)
 
     async def _events(self, execution: str, after: int) -> list[Event]:
         return [entry.event for entry in await self._drivers.journal.read(execution, after)]

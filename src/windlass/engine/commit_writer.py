@@ -121,9 +121,11 @@ class CommitWriter:
         self._closed = True
 
     async def settled(self) -> None:
-        """Return when no commit goes on any more."""
+        """Return when no commit goes on any more; none begins after it."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
+        # The driver refers to this, too: a circle would stay in memory until the garbage collector finds it.
+        self._on_disk = self._wake = _ignore
 
     def _write_beside(self) -> None:
         if self.batch and self._writing is None and not self._closed:
@@ -172,6 +174,10 @@ class CommitWriter:
         """Changes of this commit to the index of open questions."""
         before, self._open = self._open, open_questions(self._state)
         return changes_of(before, self._open)
+
+
+def _ignore(*_: object) -> None:
+    """Nobody waits for a commit after the end."""
 
 
 def head_of(state: State) -> Head:

@@ -43,7 +43,7 @@ __all__ = ["AttemptEnd", "Driver", "World"]
 
 OUTPUT_FLUSH = 0.1
 """Seconds that output may wait for company before it is written."""
-MOST_IN_A_ROW = 4
+MOST_IN_A_ROW = 5
 """Attempts that one task performs in a row: then everything else on the loop has its turn."""
 SHORT_ATTEMPT = 0.0025
 """Seconds up to which an attempt may be followed by another one in its task."""
@@ -97,8 +97,8 @@ class Driver:
         self._thread = threading.get_ident()
         self._context = contextvars.copy_context()
         """Every attempt begins in a copy of it, unaffected by earlier ones."""
-        self.acknowledged: asyncio.Future[None] = self._loop.create_future()
-        """Done when the first commit is on disk."""
+        self.acknowledged = asyncio.Event()
+        """Set when the first commit is on disk."""
         self._world = world
         self._attempt_runner = attempt_runner
         self._hold = hold
@@ -173,8 +173,7 @@ class Driver:
         finally:
             self._over = True
             self._commits.close()
-            if not self.acknowledged.done():
-                self.acknowledged.set_result(None)  # it ended before a first commit: the task says why
+            self.acknowledged.set()  # also if it ended before a first commit: the task says why
             await self._let_go()
 
     def _leave(self) -> ev.Event | None:
@@ -287,8 +286,8 @@ class Driver:
 
     def _on_disk(self, events: list[ev.Event], seq: int) -> None:
         """Tell everybody who waits for these events that they are written."""
-        if not self.acknowledged.done():
-            self.acknowledged.set_result(None)
+        if not self.acknowledged.is_set():
+            self.acknowledged.set()
         self._world.committed(self.state.id, events, seq)
         if self._listening:
             for event in events:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -79,7 +79,7 @@ class LocalDrivers(Drivers):
         One whose beginning is not on disk yet may find that it came too late, and then it never drives it.
         """
         driver = self._drivers.get(execution)
-        return self._tasks.get(execution) if driver is not None and driver.acknowledged.done() else None
+        return self._tasks.get(execution) if driver is not None and driver.acknowledged.is_set() else None
 
     def driven_state(self, execution: str) -> State | None:
         """Its state as the driver here has it, if there is one; do not change it."""
@@ -96,10 +96,9 @@ class LocalDrivers(Drivers):
         loop = asyncio.get_running_loop()
         self._drivers[execution] = driver
         task = self._tasks[execution] = loop.create_task(self._run(driver, opening))
-        task.add_done_callback(partial(_log_failure, execution))
         if self._inbox_task is None:
             self._inbox_task = loop.create_task(self._read_inbox())
-        await asyncio.shield(driver.acknowledged)  # whoever gives up waiting leaves it to the others
+        await driver.acknowledged.wait()
         if task.done():
             task.result()
         return task
@@ -133,6 +132,10 @@ class LocalDrivers(Drivers):
         state = driver.state
         try:
             await driver.run(*opening)
+        except Exception as error:  # its waiters get it, but there may be none
+            trace = None if isinstance(error, WindlassError) else error
+            _log.warning("the driver of %s stopped: %s", state.id, error, exc_info=trace)
+            raise
         finally:
             self._drivers.pop(state.id, None)
             self._tasks.pop(state.id, None)
@@ -167,7 +170,7 @@ class LocalDrivers(Drivers):
 
         Made to write something, such a driver finds that it cannot (`Conflict`), and ends.
         """
-        ours = [name for name, driver in self._drivers.items() if driver.acknowledged.done()]
+        ours = [name for name, driver in self._drivers.items() if driver.acknowledged.is_set()]
         if not ours:
             return
         running = await self.journal.heads(statuses=[ExecutionStatus.RUNNING])
@@ -175,13 +178,6 @@ class LocalDrivers(Drivers):
         for name in ours:
             if name not in kept and name in self._drivers:
                 self.post(name, {"kind": "interrupt", "by": "another driver"})
-
-
-def _log_failure(execution: str, task: asyncio.Task[State]) -> None:
-    """Log the error of a driver: its waiters get it, but there may be none."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        trace = None if isinstance(error, WindlassError) else error
-        _log.warning("the driver of %s stopped: %s", execution, error, exc_info=trace)
 
 
 def environment_of(sandbox: Sandbox | None) -> dict[str, str]:

@@ -146,7 +146,7 @@ class Starter:
         id: str | None,
     ) -> ev.ExecutionCreated:
         """Make the first event of an execution, after every check that its plan has to pass."""
-        plan, folder = loaded.plan, os.path.abspath(workdir or os.getcwd())
+        plan, folder = loaded.plan, os.path.abspath(workdir) if workdir else os.getcwd()
         if not os.path.isdir(folder):
             raise UsageError(f"the working directory {folder} does not exist")
         if not _utf8(folder):

@@ -25,11 +25,15 @@ Reached = tuple[int, int, int]
 """Key and last sequence of an execution, and the beginning of its events' checksums."""
 Known = dict[str, Reached]
 """The same of executions by their ids."""
+InsertHead = Callable[[SqlConnection, str, Head], int | None]
+"""Inserts the line of a new execution and returns its key; None where there is one already."""
 Outcomes = list[tuple["asyncio.Future[None] | None", Exception | None]]
 """Waiters for a commit, each with the error that kept its part from being written."""
 
 _LAST = "SELECT key, (SELECT max(seq) FROM events WHERE execution = key) FROM executions WHERE id = ?"
-_INSERT = f"INSERT INTO executions ({HEAD_COLUMNS}) VALUES ({', '.join('?' * len(Head._fields))})"
+_INSERT = (
+    f"INSERT INTO executions ({HEAD_COLUMNS}) VALUES ({', '.join('?' * len(Head._fields))}) ON CONFLICT (id) DO NOTHING"
+)
 _UPDATE = "UPDATE executions SET status = ?, updated_at = ?, driver = ?, detail = ?, expires_at = ? WHERE key = ?"
 
 
@@ -56,12 +60,12 @@ def take_append(
     request: PendingAppend,
     rows: list[EventRow],
     known: Reached | None,
-    insert: Callable[[SqlConnection, str, Head], int],
+    insert: InsertHead,
 ) -> Reached:
     """Check that an append follows what is there, and add its rows to those that will be written.
 
     Everything else that it brings is written. `known` is where the execution stands, if that is known; it is returned
-    as it is afterwards. `insert` inserts the line of a new execution, and returns its key.
+    as it is afterwards.
     """
     after, bodies = request.after, request.bodies
     key, seq, begun = known or _look_up(db, request, insert)
@@ -89,21 +93,20 @@ def take_append(
     return key, seq + len(bodies), begun
 
 
-def _look_up(db: SqlConnection, request: PendingAppend, insert: Callable[[SqlConnection, str, Head], int]) -> Reached:
+def _look_up(db: SqlConnection, request: PendingAppend, insert: InsertHead) -> Reached:
     """Look up where an execution stands; one that begins gets its line."""
     begun = begin_checksum(request.execution)
+    if request.after == 0:
+        if request.head is None:
+            raise JournalError("the first append of an execution brings its head")
+        key = insert(db, _INSERT, request.head)
+        if key is None:
+            raise stale(request.execution)
+        return key, 0, begun
     row = db.execute(_LAST, (request.execution,)).fetchone()
-    if row is not None:
-        return (
-            row[0],
-            -1 if row[1] is None else row[1],
-            begun,
-        )  # a line without its events is damaged: nothing follows it
-    if request.after > 0:
+    if row is None or row[1] is None:  # a line without its events is damaged: nothing follows it
         raise stale(request.execution)
-    if request.head is None:
-        raise JournalError("the first append of an execution brings its head")
-    return insert(db, _INSERT, request.head), 0, begun
+    return row[0], row[1], begun
 
 
 def forget_ended(known: Known, batch: Iterable[object]) -> None:

@@ -325,8 +325,9 @@ class PostgresJournal(JournalQueries):
         return known
 
 
-def _insert_head(db: SqlConnection, sql: str, head: Head) -> int:
-    return int(db.execute(f"{sql} RETURNING key", head).fetchone()[0])
+def _insert_head(db: SqlConnection, sql: str, head: Head) -> int | None:
+    row = db.execute(f"{sql} RETURNING key", head).fetchone()
+    return None if row is None else int(row[0])
 
 
 def _insert(db: SqlConnection, rows: list[EventRow]) -> None:

@@ -290,7 +290,6 @@ def _tolerate_damaged_text(db: sqlite3.Connection) -> None:
     db.text_factory = partial(str, encoding="utf-8", errors="replace")
 
 
-def _insert_head(db: SqlConnection, sql: str, head: Head) -> int:
-    key = db.execute(sql, head).lastrowid
-    assert key is not None
-    return key
+def _insert_head(db: SqlConnection, sql: str, head: Head) -> int | None:
+    inserted = db.execute(sql, head)
+    return inserted.lastrowid if inserted.rowcount else None
