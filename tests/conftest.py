@@ -7,6 +7,7 @@ in the background, or in a terminal. `until` and `eventually` wait for something
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pty
@@ -421,6 +422,22 @@ class Windlass:
 @pytest.fixture(scope="session")
 def zygote() -> Zygote:
     return shared_zygote()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave repetitions to `make soak`."""
+    lines = Path(__file__).with_name("repetitions.txt").read_text().splitlines()
+    repetitions = tuple(f"tests/{line}" for line in lines if line and not line.startswith("#"))
+    for item in items:
+        if item.nodeid.startswith(repetitions):
+            item.add_marker(pytest.mark.soak)
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector never look at the tests themselves: they are most of what is in memory."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:

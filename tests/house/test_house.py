@@ -109,3 +109,11 @@ def test_no_two_files_of_tests_have_one_name() -> None:
     paths = (REPOSITORY / "tests").rglob("test_*.py")
     counts = Counter(path.name for path in paths)
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_every_repetition_that_is_left_to_the_soak_run_names_a_test() -> None:
+    lines = (REPOSITORY / "tests" / "repetitions.txt").read_text().splitlines()
+    for line in filter(None, lines):
+        if not line.startswith("#"):
+            path, _, rest = line.partition("::")
+            assert f"def {rest.partition('[')[0]}(" in (REPOSITORY / "tests" / path).read_text(), line
