@@ -139,6 +139,47 @@ def test_c6_what_was_typed_for_one_question_is_no_answer_to_the_next(project: Pr
     assert project.lines("ran") == ["a"]
 
 
+@pytest.mark.parametrize("view", ["plain", "quiet", "tty"])
+def test_c6_keys_that_are_typed_ahead_answer_no_question(project: Project, windlass: Windlass, view: str) -> None:
+    plan = """
+        steps:
+          - {id: first, run: "echo >> begun; until [ -e go ]; do sleep 0.05; done"}
+          - {id: asked, needs: [first], run: echo sent >> ran, approve: always}
+        """
+    terminal = windlass.terminal("run", project.plan(plan), "--progress", view)
+    wait_until(lambda: project.lines("begun"))
+    terminal.type("y\ny\n")
+    (project.path / "go").touch()
+    terminal.expect("Allow it?")
+    terminal.type("n\n")
+    assert terminal.ended().code == 1
+    assert project.lines("ran") == []
+
+
+def test_c6_the_name_of_a_step_cannot_draw_over_its_question(project: Project, windlass: Windlass) -> None:
+    name = r"evil\e[3A\e[2Kname\nwindlass: all fine"
+    terminal = windlass.terminal(
+        "run", project.plan(f'steps: [{{id: a, name: "{name}", run: "true", approve: always}}]')
+    )
+    terminal.expect("Allow it?")
+    terminal.type("y\n")
+    shown = terminal.ended().err
+    assert "asks to run shell: y" in shown
+    assert not any(line.startswith("windlass: all fine") for line in shown.splitlines())
+    assert "\x1b[3A\x1b[2Kname" not in shown
+
+
+def test_i1_an_error_while_a_question_is_open_leaves_the_cursor_shown(project: Project, asked: Terminal) -> None:
+    for file in sorted(project.home.rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    project.home.rmdir()
+    (project.path / "go").touch()
+    ran = asked.ended()
+    assert ran.code == 1, ran
+    assert asked.echoes
+    assert ran.err.rpartition("\x1b[?25")[2].startswith("h"), "the cursor is shown"
+
+
 async def test_i1_the_question_is_whole_on_a_small_screen_and_on_a_tiny_one(project: Project) -> None:
     async with wl.open(tools=[quick]) as engine:
         steps = [wl.Step(id=f"s{number}", tool="quick", with_={"number": number}) for number in range(40)]
@@ -159,6 +200,8 @@ async def test_i1_the_question_is_whole_on_a_small_screen_and_on_a_tiny_one(proj
     assert [row.rstrip() for row in drawn(view, 60, 5)] == rows[-3:]
     line.take(b"7" * 100)
     assert drawn(view, 60, 24)[-1] == "[n]o, or another amount: " + "7" * 34
+    line.take(b"\x15" + "本".encode() * 30)
+    assert drawn(view, 60, 24)[-1].rstrip() == "[n]o, or another amount: " + "本" * 17, "they are two cells wide"
 
 
 @pytest.mark.parametrize(

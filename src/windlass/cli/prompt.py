@@ -17,13 +17,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-__all__ = ["TypedLine", "keys_unechoed", "leave_terminal", "read_keys", "read_line"]
+__all__ = ["TypedLine", "forget_typed", "keys_unechoed", "leave_terminal", "read_keys", "read_line"]
 
 _LONGEST = 500
 """Characters of an answer; more are not taken."""
 _UNFINISHED = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)?\Z")
 _SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|O.|[^\n\r\x1b])")
 """An arrow key and the like."""
+_IN_BACKGROUND = 0.3
+"""Seconds until a process in the background looks again whether it is in the foreground."""
 _before: list[Any] = []
 """The settings of the terminal to put back, as `termios` gives them; empty while it has them."""
 
@@ -73,6 +75,10 @@ async def read_keys(line: TypedLine, changed: Callable[[], None]) -> str:
     terminal = sys.stdin.fileno()
 
     def take() -> None:
+        if not _is_ours(terminal):  # the key is the shell's, and to read it would stop this process
+            loop.remove_reader(terminal)
+            loop.call_later(_IN_BACKGROUND, look_again)
+            return
         try:
             line.take(os.read(terminal, 1024))
         except OSError:  # the terminal is gone
@@ -82,11 +88,16 @@ async def read_keys(line: TypedLine, changed: Callable[[], None]) -> str:
             loop.remove_reader(terminal)
             done.set()
 
-    loop.add_reader(terminal, take)
+    def look_again() -> None:
+        if not done.is_set():
+            loop.add_reader(terminal, take)
+
+    look_again()
     loop.add_signal_handler(signal.SIGCONT, _stop_echo, terminal)  # after Ctrl-Z and `fg`: the shell has changed it
     try:
         await done.wait()
     finally:
+        done.set()
         loop.remove_signal_handler(signal.SIGCONT)
         loop.remove_reader(terminal)
     return line.text
@@ -94,15 +105,19 @@ async def read_keys(line: TypedLine, changed: Callable[[], None]) -> str:
 
 @contextmanager
 def keys_unechoed() -> Iterator[None]:
-    """Get each key as it is pressed, unechoed. Those that were pressed before answer no question that comes after."""
-    terminal = sys.stdin.fileno()
-    if _is_ours(terminal):
-        termios.tcflush(terminal, termios.TCIFLUSH)
-    _stop_echo(terminal)
+    """Get each key as it is pressed, unechoed. Those that were pressed before are forgotten."""
+    forget_typed()
+    _stop_echo(sys.stdin.fileno())
     try:
         yield
     finally:
         _put_back()
+
+
+def forget_typed() -> None:
+    """Forget the keys that were pressed so far: they answer no question that comes after."""
+    if sys.stdin.isatty() and _is_ours(sys.stdin.fileno()):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def _stop_echo(terminal: int) -> None:

@@ -118,10 +118,11 @@ class View:
 
     async def ask(self, about: Sequence[str], title: str, prompt: str) -> str:
         """Show a question to the person at the terminal and give the line that is typed; `title` names it shortly."""
-        from windlass.cli.prompt import read_line
+        from windlass.cli.prompt import forget_typed, read_line
 
         for line in about:
             say(line)
+        forget_typed()
         sys.stderr.write(prompt)
         sys.stderr.flush()
         return await read_line()
@@ -263,10 +264,10 @@ class LiveView(View):
             console.show_cursor(True)
             try:
                 answer = await read_keys(line, self._live.refresh)
-                console.print(Text(f"{title}: {one_line(answer)}", style="dim"), soft_wrap=True)
+                console.print(Text(f"{one_line(title)}: {one_line(answer)}", style="dim"), soft_wrap=True)
             finally:
                 self._question = None
-                console.show_cursor(False)
+                console.show_cursor(not self._live.is_started)  # an error may have ended the view before
         return answer
 
     def _draw(self) -> Group | Text:
@@ -290,6 +291,7 @@ class LiveView(View):
 
     def _asked(self, state: State, width: int) -> list[Text]:
         """The rows of the open question; the last ends with what was typed, where the cursor is."""
+        from rich.cells import cell_len
         from rich.text import Text
 
         if (question := self._question) is None:
@@ -302,7 +304,9 @@ class LiveView(View):
         rows = [head.append(more, style="dim")]
         rows += Text(prompt.strip()).wrap(self._live.console, max(width - _ANSWER, 10))
         typed, room = one_line(line.text), max(width - rows[-1].cell_len - 2, 1)
-        rows[-1].append(f" {typed[-room:]}")
+        while cell_len(typed) > room:
+            typed = typed[1:]
+        rows[-1].append(f" {typed}")
         return rows
 
 
