@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,9 +12,11 @@ from agent_worlds import AgentWorld, agent, plan
 from git_repositories import repository
 
 from windlass.core import events as ev
+from windlass.core.agent import AgentState, WorkPeriod
 from windlass.core.state import State
 from windlass.core.view import snapshot
-from windlass.engine.agents.protection import named_tests
+from windlass.engine.agents.protection import named_tests, restore_protected
+from windlass.errors import ToolError
 from windlass.ports import AgentRequest
 from windlass.testing import ScriptedRunner, Turn
 
@@ -97,6 +100,83 @@ async def test_k2_a_test_that_the_check_names_is_protected_unless_the_step_allow
     assert (project.path / "tests/run.sh").read_text() == EASY
 
 
+def adds_a_test(folder: Path) -> None:
+    (folder / "tests/run.sh").write_text(f"{HARD}test -e more\n")
+
+
+async def test_k2_a_test_that_an_agent_adds_to_is_kept_once_the_original_and_it_pass(project: Project) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+
+    def works_and_adds(folder: Path) -> None:
+        works(folder)
+        adds_a_test(folder)
+
+    runner = does(works_and_adds, lambda folder: (folder / "more").touch())
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(check=RUN)))
+    assert (state.status, of_agent(state)["verdict"]) == ("completed", "verified")
+    assert "test -e more" in (project.path / "tests/run.sh").read_text(), "its work is not lost"
+    assert "put back" not in runner.requests[1].brief.prompt, "its own test failed, not the original"
+    checked = [event for event in await world.events(state.id) if isinstance(event, ev.AgentChecked)]
+    assert [(event.passed, event.put_back, event.touched) for event in checked] == [
+        (False, (), ("tests/run.sh",)),
+        (True, (), ("tests/run.sh",)),
+    ]
+
+
+async def test_k2_a_test_that_cannot_be_put_back_fails_the_step(project: Project) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+
+    def leads_elsewhere(folder: Path) -> None:
+        (folder / "mine").mkdir()
+        (folder / "mine/run.sh").write_text(EASY)
+        (folder / "tests/run.sh").unlink()
+        (folder / "tests").rmdir()
+        (folder / "tests").symlink_to("mine")
+
+    state = await AgentWorld(project, does(leads_elsewhere)).run(plan(agent(check=RUN)))
+    error = state.steps["work"].error
+    assert error is not None
+    assert "the original ones cannot be put back" in error.message
+    assert any("protect: []" in advice for advice in error.advice)
+
+
+async def test_k2_a_test_that_another_agent_changes_beside_is_not_put_back(project: Project) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+    wait = "while [ ! -e {0} ]; do sleep 0.05; done"
+    lines = {
+        "tests": f"{wait.format('begun')}; echo 'test -e begun' >> tests/run.sh; touch written",
+        "code": f"echo 42 > answer; touch begun; {wait.format('written')}",
+    }
+
+    def turn(request: AgentRequest) -> Turn:
+        line = next(line for word, line in lines.items() if word in request.brief.prompt)
+        told = Turn(session=line[:4]).call("shell", {"line": line})
+        return told.say("done").spend(tokens_in=1, tokens_out=1, usd=0.0)
+
+    allow = {"mode": "allow"}
+    both = plan(
+        agent("tester", prompt="Write tests", permissions=allow),
+        agent("coder", prompt="Write code", check=RUN, permissions=allow),
+    )
+    world = AgentWorld(project, ScriptedRunner(turn, name="cli"))
+    state = await world.run(both)
+    assert state.status == "completed"
+    assert "test -e begun" in (project.path / "tests/run.sh").read_text(), "the work of the other agent"
+    written = "".join(event.text for event in await world.events(state.id) if isinstance(event, ev.OutputWritten))
+    assert "tests are not protected: tester works in the same folder at the same time\n" in written
+
+
+def test_k2_files_of_another_machines_folder_cannot_be_protected(tmp_path: Path) -> None:
+    worker = AgentState(periods=[WorkPeriod("/elsewhere/work", 1.0, "git:a", "git:b", 2.0)])
+    call = SimpleNamespace(workdir=tmp_path, home=tmp_path)
+    with pytest.raises(ToolError, match="the agent worked in /elsewhere/work and now in"):
+        restore_protected(worker, ["tests/"], call)  # type: ignore[arg-type]
+
+
 async def test_k2_a_script_that_is_no_test_is_named_and_left(project: Project) -> None:
     repository(project)
     project.file("build.sh", HARD)
@@ -113,7 +193,8 @@ async def test_k2_a_script_that_is_no_test_is_named_and_left(project: Project) -
         ("pytest -q tests/test_x.py::test_a", ["tests/test_x.py"]),
         ("cd app && npx jest src/price.test.ts ./e2e.spec.js", ["src/price.test.ts", "e2e.spec.js"]),
         ("sh check.sh; ./verify.sh --all", ["check.sh", "verify.sh"]),
-        ("go test ./pkg/price_test.go", ["test", "pkg/price_test.go"]),
+        ("go test ./pkg/price_test.go", ["pkg/price_test.go"]),
+        ("npm test && make check && cargo test && rake spec && test -s report.md", []),
         ("pytest tests/ ../other/tests /etc/tests -x", ["tests/"]),
         ("python answer.py && node latest.js contest.py", []),
         ("an 'unfinished line with tests/", []),

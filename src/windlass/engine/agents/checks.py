@@ -21,9 +21,15 @@ from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.call_summary import call_summary
 from windlass.core.decide import Policy
-from windlass.engine.agents.file_changes import files_seen
+from windlass.engine.agents.file_changes import files_seen, worked_beside
 from windlass.engine.agents.plan_output import plan_in, plan_problems, refused_plan
-from windlass.engine.agents.protection import named_tests, restore_protected, restore_tests, touched_programs
+from windlass.engine.agents.protection import (
+    give_tests_back,
+    named_tests,
+    restore_protected,
+    restore_tests,
+    touched_programs,
+)
 from windlass.engine.code.caller import ProgramOrigin, StepCaller
 from windlass.errors import Category, Failure, ToolError, classify
 from windlass.plan.check import ToolCatalog
@@ -95,6 +101,11 @@ class WorkChecks:
         number = (agent.checks if agent is not None else 0) + 1
         restored, touched = await self._look_after_own_files()
         results = await self._run_all(claim)
+        if restored and self._protected is None and agent is not None and all(result.passed for result in results):
+            self._note(f"passed on the original {', '.join(restored)}: the agent's own follow")
+            await asyncio.to_thread(give_tests_back, agent, named_tests(self._uses), self._call)
+            restored, touched = (), (*restored, *touched)
+            results = await self._run_all(claim)
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
         checked = ev.AgentChecked(now, step, attempt, number, tuple(results), restored, touched)
         which = f"check {number} of {self._tries}" if number else "check before the agent goes on"
@@ -116,7 +127,11 @@ class WorkChecks:
         """Put protected files back, and find programs of the checks that the agent changed; both are named."""
         agent = self._contact.step.agent
         if self._protected is None:
-            restored = await asyncio.to_thread(restore_tests, agent, named_tests(self._uses), self._call)
+            tests = named_tests(self._uses)
+            if tests and (other := worked_beside(self._contact.state, [self._contact.step])) is not None:
+                self._note(f"tests are not protected: {other.id} works in the same folder at the same time")
+                tests = []
+            restored = await asyncio.to_thread(restore_tests, agent, tests, self._call)
             allowed = "; `protect: []` in the step would leave them"
         else:
             restored = await asyncio.to_thread(restore_protected, agent, self._protected, self._call)

@@ -20,7 +20,7 @@ from windlass.ports import Call, Contact
 from windlass.workspaces.put_back import put_back
 from windlass.workspaces.store import Recorded, find_store, shown, store_of
 
-__all__ = ["WorkRecorder", "changed_files", "files_seen", "put_files_back", "recorded_changes"]
+__all__ = ["WorkRecorder", "changed_files", "files_seen", "put_files_back", "recorded_changes", "worked_beside"]
 
 
 class WorkRecorder:
@@ -93,18 +93,26 @@ def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, 
     periods = sorted(_periods(ours), key=lambda period: period.began)
     if any(not period.after for period in periods):
         raise ToolError("its end was not recorded, so nobody can tell its changes from those of others")
-    for other in state.steps.values():
-        if other not in ours and any(one.overlaps(two) for one in periods for two in _periods([other])):
-            raise ToolError(
-                f"{other.id} worked in the same folder at the same time, so nobody can tell whose changes they are",
-                advice=("next time give each agent a folder of its own: docs/workspaces.md",),
-            )
+    if (other := worked_beside(state, ours)) is not None:
+        raise ToolError(
+            f"{other.id} worked in the same folder at the same time, so nobody can tell whose changes they are",
+            advice=("next time give each agent a folder of its own: docs/workspaces.md",),
+        )
     done: list[dict[str, str]] = []
     for root in dict.fromkeys(period.root for period in periods):
         merged = _merged([period for period in periods if period.root == root])
         store = store_of(Path(root), merged[0].before.partition(":")[0], home)
         done += put_back(store, [(period.before, period.after) for period in merged])
     return done
+
+
+def worked_beside(state: State, ours: Sequence[StepState]) -> StepState | None:
+    """Another step whose agent worked in the same folder at the same time as those of these."""
+    periods = _periods(ours)
+    for other in state.steps.values():
+        if other not in ours and any(one.overlaps(two) for one in periods for two in _periods([other])):
+            return other
+    return None
 
 
 def _periods(steps: Iterable[StepState]) -> list[WorkPeriod]:

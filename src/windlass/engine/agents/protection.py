@@ -1,8 +1,9 @@
 """Files of the checks themselves (K2): those that are protected are put back before the checks run.
 
-What an agent changed is taken from the records of the files around its work. Tests that a command of the checks names
-are protected unless the step says otherwise. Another file that a check runs as a program is left as the agent made it,
-and named: it may be the very thing that was to be mended.
+What an agent changed is taken from the records of the files around its work. Unless the step says otherwise, the
+checks run on the original tests, as far as their commands name them: if they pass, the agent gets its own back, and the
+checks run on those, too. Another file that a check runs as a program is left as the agent made it, and named: it may be
+the very thing that was to be mended.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from windlass.ports import Call
 from windlass.workspaces.put_back import put_back
 from windlass.workspaces.store import Store, shown, store_of
 
-__all__ = ["named_tests", "restore_protected", "restore_tests", "touched_programs"]
+__all__ = ["give_tests_back", "named_tests", "restore_protected", "restore_tests", "touched_programs"]
 
 _INTERPRETERS = ("sh", "bash", "python", "python3", "node", "ruby", "perl", "source", ".")
 
@@ -34,19 +35,32 @@ _TEST = re.compile(
 
 
 def named_tests(uses: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Paths of tests, files and folders, that the commands of the checks name: `pytest tests/test_x.py::test_a`."""
+    """Paths of tests, files and folders, that the commands of the checks name: `pytest tests/test_x.py::test_a`.
+
+    A lone word is no path: `test` of `make test` and of `test -s report`.
+    """
     words = (word.partition("::")[0] for use in uses for word in _words(str(use["with"].get("line", ""))))
-    return [word for word in dict.fromkeys(map(_from_here, words)) if word is not None and _TEST.search(word)]
+    paths = (word for word in map(_from_here, words) if word is not None and ("/" in word or "." in word))
+    return [path for path in dict.fromkeys(paths) if _TEST.search(path)]
 
 
 def restore_tests(agent: AgentState | None, tests: Sequence[str], call: Call) -> tuple[str, ...]:
-    """Put back the tests that the agent changed or deleted, as far as that can be done; gives their paths."""
+    """Put back the tests that the agent changed or deleted; gives their paths. Raises `ToolError` if it cannot."""
     if not tests or agent is None:
         return ()
     try:
         return _restore(agent, tests, call, new_ones=False)
-    except (ToolError, OSError):
-        return ()  # somebody else changed them, too, or the records are gone: then they are named only
+    except (ToolError, OSError) as error:
+        raise ToolError(
+            f"the agent changed tests that the check names, and the original ones cannot be put back: {error}",
+            category=Category.PERMISSION,
+            advice=("put them back by hand, then retry the step", "or let it change them: `protect: []` in the step"),
+        ) from error
+
+
+def give_tests_back(agent: AgentState, tests: Sequence[str], call: Call) -> None:
+    """Give the agent its own tests back, after `restore_tests`."""
+    _restore(agent, tests, call, new_ones=False, again=True)
 
 
 def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: Call) -> tuple[str, ...]:
@@ -62,17 +76,27 @@ def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: C
             advice=("let it work in a git repository, or leave `protect` out",),
         )
     assert agent is not None
+    if elsewhere := [period.root for period in periods if not call.workdir.is_relative_to(period.root)]:
+        raise ToolError(
+            f"the files of `protect` cannot be protected: the agent worked in {elsewhere[0]} and now in {call.workdir}",
+            category=Category.CONFIGURATION,
+            advice=("give all workers the same XDG_DATA_HOME, or leave `protect` out",),
+        )
     return _restore(agent, patterns, call, new_ones=True)
 
 
-def _restore(agent: AgentState, patterns: Sequence[str], call: Call, *, new_ones: bool) -> tuple[str, ...]:
-    """Put back what the patterns name; `new_ones`: also remove files that the agent made."""
-    periods = [period for period in agent.periods if period.after]
+def _restore(
+    agent: AgentState, patterns: Sequence[str], call: Call, *, new_ones: bool, again: bool = False
+) -> tuple[str, ...]:
+    """Put back what the patterns name; `new_ones`: also remove files that the agent made; `again`: the other way."""
+    periods = [period for period in agent.periods if period.after and call.workdir.is_relative_to(period.root)]
     done: list[str] = []
     for root in dict.fromkeys(period.root for period in periods):
         pairs = [(period.before, period.after) for period in periods if period.root == root]
         store = store_of(Path(root), pairs[0][0].partition(":")[0], call.home)
         made = frozenset() if new_ones else _made(store, pairs)
+        if again:
+            pairs = [(after, before) for before, after in reversed(pairs)]
         done += [one["path"] for one in put_back(store, pairs, _protects(patterns, call.workdir, Path(root), made))]
     return tuple(done)
 
