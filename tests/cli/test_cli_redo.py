@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from conftest import Project, Windlass
 
@@ -56,3 +58,44 @@ def test_d3_commands_that_race_for_one_execution_are_all_obeyed(project: Project
     assert [command.ended().code for command in racing] == [0, 0, 0, 0]
     windlass("resume", execution)
     assert sorted(project.lines("ran")) == ["s0", "s1", "s2", "s3"]
+
+
+BROKEN = "steps: [{id: a, run: echo a >> ran}, {id: b, needs: [a], run: 'echo {{ steps.a.output.nothing }} >> ran'}]"
+MENDED = BROKEN.replace("{{ steps.a.output.nothing }}", "b")
+
+
+@pytest.mark.parametrize("command", ["retry", "skip"])
+def test_d10_a_changed_plan_is_refused_before_anything_is_written(
+    project: Project, windlass: Windlass, command: str
+) -> None:
+    windlass("run", project.plan(BROKEN), code=1)
+    (execution,) = project.ids()
+    project.plan(MENDED)
+    before = project.events(execution)
+    for how in ((), ("--detach",)):
+        refused = windlass(command, execution, "b", *how, code=2)
+        assert "plan.yaml has changed since" in refused.err
+        assert "b will run again" not in refused.err
+        assert f"windlass {command} {execution} b --accept-changes" in refused.err
+        assert f"windlass {command} {execution} b --keep-plan" in refused.err
+    project.plan("steps: [{id: a, runs: typo}]")
+    windlass(command, execution, "b", "--accept-changes", code=2)
+    assert "leave out" in windlass(command, execution, "b", "--accept-changes", "--detach", code=2).err
+    assert project.events(execution) == before, "a refusal changes nothing"
+
+
+def test_d10_a_corrected_plan_is_taken_up_by_the_commands_that_are_suggested(
+    project: Project, windlass: Windlass
+) -> None:
+    failed = windlass("run", project.plan(BROKEN), code=1)
+    (execution,) = project.ids()
+    assert "correct the template in the plan, then try it again with --accept-changes" in failed.err
+    project.plan(MENDED)
+    status = windlass("status", execution)
+    fork = f"windlass fork {execution} --plan {project.path / 'plan.yaml'}"
+    assert fork in status.out
+    assert fork in windlass("resume", execution, code=2).err
+    windlass.shell(fork)
+    windlass.shell(status.command(f"retry {execution} b --accept-changes"))
+    assert windlass("status", execution, "--json").json["status"] == "completed"
+    assert project.lines("ran") == ["a", "b", "b"], "the completed step did not run again"

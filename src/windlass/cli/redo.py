@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from windlass.cli.begin import begin
 from windlass.cli.command import Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.names import ExecutionId, OptionalStepName, StepName
-from windlass.cli.run import Detach, ProgressOption, see_through
+from windlass.cli.run import AcceptChanges, Detach, KeepPlan, ProgressOption, see_through
 from windlass.cli.session import (
     AsJson,
     CommandEnd,
@@ -60,7 +60,8 @@ def retry(
     ] = None,
     model: Annotated[str | None, Option("--model", metavar="NAME", help="Use another model for its agent")] = None,
     fresh: Annotated[bool, Option("--fresh", help="Begin a new conversation with its agent")] = False,
-    keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
+    accept_changes: AcceptChanges = False,
+    keep_plan: KeepPlan = False,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
@@ -78,13 +79,15 @@ def retry(
         edits = {**_from_file(given_file), **_typed(found, given or [])}
         return await engine.retry(execution, step, edits=edits, runtime=runtime, model=model, fresh=fresh, by=who())
 
-    _redo(ask, f"{step} will run again", home, progress, keep_plan=keep_plan, detach=detach, yes=yes, as_json=as_json)
+    request = _StepRequest("retry", execution, step, ask, accept_changes, keep_plan)
+    _redo(request, f"{step} will run again", home, progress, detach=detach, yes=yes, as_json=as_json)
 
 
 def skip(
     execution: ExecutionId,
     step: StepName,
-    keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
+    accept_changes: AcceptChanges = False,
+    keep_plan: KeepPlan = False,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
@@ -99,22 +102,43 @@ def skip(
     async def ask(engine: Engine) -> State:
         return await engine.skip(execution, step, by=who())
 
-    _redo(ask, f"{step} is skipped", home, progress, keep_plan=keep_plan, detach=detach, yes=yes, as_json=as_json)
+    request = _StepRequest("skip", execution, step, ask, accept_changes, keep_plan)
+    _redo(request, f"{step} is skipped", home, progress, detach=detach, yes=yes, as_json=as_json)
+
+
+class _StepRequest(NamedTuple):
+    """A request about a step, as it was typed."""
+
+    command: str
+    execution: str
+    step: str
+    ask: Callable[[Engine], Awaitable[State]]
+    accept_changes: bool
+    keep_plan: bool
+
+    async def put(self, engine: Engine) -> State:
+        """Ask it of the execution, unless that could not go on afterwards: then nothing is written."""
+        find_step(await engine.state(self.execution), self.step)
+        plan = {"accept_changes": self.accept_changes, "keep_plan": self.keep_plan}
+        await engine.check_changes(self.execution, self.command, self.step, **plan)
+        return await self.ask(engine)
 
 
 def _redo(
-    ask: Callable[[Engine], Awaitable[State]],
+    request: _StepRequest,
     said: str,
     home: str | None,
     progress: Progress,
     *,
-    keep_plan: bool,
     detach: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
+    if detach and request.accept_changes:
+        raise UsageError("--detach cannot be combined with --accept-changes: leave out one of them")
+
     async def work(engine: Engine) -> int:
-        state = await ask(engine)
+        state = await request.put(engine)
         say(said)
         if engine.driven(state):
             if as_json:
@@ -123,7 +147,10 @@ def _redo(
             return 0
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
-        resumed = await begin(engine, engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan))
+        resuming = engine.resume(
+            state.id, hold=yes or attended(), accept_changes=request.accept_changes, keep_plan=request.keep_plan
+        )
+        resumed = await begin(engine, resuming)
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
     raise CommandEnd(with_engine(work, home, yes=yes))

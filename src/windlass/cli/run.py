@@ -72,6 +72,8 @@ BudgetTokens = Annotated[
     int | None, Option("--budget-tokens", metavar="N", min=0, help="Maximum tokens read and written")
 ]
 NoWait = Annotated[bool, Option("--no-wait", help="Pause with exit code 6 when a quota is used up")]
+AcceptChanges = Annotated[bool, Option("--accept-changes", help="Continue with the plan file as it is now")]
+KeepPlan = Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")]
 Detach = Annotated[bool, Option("--detach", "-d", help="Run in the background; print the id")]
 
 
@@ -249,10 +251,8 @@ def resume(
     execution: OptionalExecutionId = None,
     every: Annotated[bool, Option("--all", help="All executions that a crash cut off")] = False,
     detach: Detach = False,
-    accept_changes: Annotated[
-        bool, Option("--accept-changes", help="Continue with the plan file as it is now")
-    ] = False,
-    keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
+    accept_changes: AcceptChanges = False,
+    keep_plan: KeepPlan = False,
     workdir: Annotated[
         Path | None, Option("--workdir", "-C", metavar="DIR", help="Use another working directory")
     ] = None,

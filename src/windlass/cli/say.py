@@ -9,7 +9,7 @@ from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.names import ExecutionId, StepName
-from windlass.cli.run import Detach, ProgressOption, see_through
+from windlass.cli.run import Detach, KeepPlan, ProgressOption, see_through
 from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, who, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
@@ -29,7 +29,7 @@ def say_to_agent(
     wait: Annotated[
         float, Option("--wait", metavar="SECONDS", min=0, help="Maximum time to wait until the agent has it")
     ] = 5.0,
-    keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
+    keep_plan: KeepPlan = False,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,

@@ -12,7 +12,7 @@ from typing import Any
 
 from windlass.clock import iso
 from windlass.core import events as ev
-from windlass.core.advice import ways_on
+from windlass.core.advice import fork_rest, ways_on
 from windlass.core.agent import Cost
 from windlass.core.agent_events import token_change
 from windlass.core.budget import money
@@ -259,16 +259,20 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
         # Without an answer, it would stop again at once where it asks for budget or for a decision.
         return lines if state.paused_for in ("budget", "decision") and lines else [*lines, f"windlass resume {name}"]
     if state.status in (ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.CANCELLED):
-        return [*_ways_on(state), f"windlass fork {name}   # re-run only failed and skipped steps, in a new execution"]
+        from windlass.engine.resuming import changed_plan  # text is also for commands without an engine
+
+        plan = changed_plan(state)
+        purpose = f"re-run only failed and skipped steps, in a new execution{' with the changed plan' if plan else ''}"
+        return [*_ways_on(state, plan), f"{fork_rest(state, plan)}   # {purpose}"]
     return []
 
 
-def _ways_on(state: State) -> list[str]:
+def _ways_on(state: State, changed_plan: str) -> list[str]:
     """Commands for the first failed step; they are the same for the others."""
     failed = next((step for step in state.top_level() if step.status is StepStatus.FAILED), None)
     if failed is None or state.status is ExecutionStatus.CANCELLED:
         return []
-    return [f"{way.command}   # {way.purpose}" for way in ways_on(state, failed)]
+    return [f"{way.command}   # {way.purpose}" for way in ways_on(state, failed, changed_plan)]
 
 
 def _raised(asked: list[StepState]) -> list[str]:

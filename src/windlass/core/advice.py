@@ -11,7 +11,7 @@ from windlass.core.step import StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Category, Failure, UsageError
 
-__all__ = ["Way", "failure_advice", "no_outcome", "ways_after", "ways_on"]
+__all__ = ["Way", "failure_advice", "fork_rest", "no_outcome", "ways_after", "ways_on"]
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -24,29 +24,35 @@ class Way(msgspec.Struct, frozen=True):
         return f"{self.purpose}: {self.command}"
 
 
-def ways_on(state: State, step: StepState) -> list[Way]:
-    """List the commands for a step that failed, most useful first."""
+def ways_on(state: State, step: StepState, changed_plan: str = "") -> list[Way]:
+    """List the commands for a step that failed, most useful first. `changed_plan` is the plan's file, if it changed."""
     name, word = state.id, shlex.quote(step.id)
+    accept = " --accept-changes" if changed_plan else ""
     if state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED):
         origin = shlex.quote(step.spec.id)
         return [Way(f"windlass fork {name} --from {origin}", "run it again in a new execution")]
     ways = [Way(f"windlass logs {name} --step {word}", "see what it did")] if step.attempts or step.children else []
     purpose = "try its failed items again" if step.children else "try it again"
-    ways.append(Way(f"windlass retry {name} {word}", purpose))
+    ways.append(Way(f"windlass retry {name} {word}{accept}", purpose))
     category = step.error.category if step.error is not None else None
     if step.spec.is_agent:
-        ways.append(Way(f"windlass retry {name} {word} --runtime NAME", "try it on another runtime"))
+        ways.append(Way(f"windlass retry {name} {word} --runtime NAME{accept}", "try it on another runtime"))
     elif category in (Category.CONFIGURATION, Category.LOGIC):
-        ways.append(Way(f"windlass retry {name} {word} --with KEY=VALUE", "try it with other arguments"))
-    return [*ways, Way(f"windlass skip {name} {word}", "continue without it")]
+        ways.append(Way(f"windlass retry {name} {word} --with KEY=VALUE{accept}", "try it with other arguments"))
+    return [*ways, Way(f"windlass skip {name} {word}{accept}", "continue without it")]
 
 
-def ways_after(state: State) -> tuple[str, ...]:
+def fork_rest(state: State, changed_plan: str = "") -> str:
+    """The command that runs what failed or was skipped in a new execution, with the plan's file if it changed."""
+    return f"windlass fork {state.id}{f' --plan {shlex.quote(changed_plan)}' if changed_plan else ''}"
+
+
+def ways_after(state: State, changed_plan: str = "") -> tuple[str, ...]:
     """List the advice for an execution that has ended."""
     failed = next((step for step in state.top_level() if step.status is StepStatus.FAILED), None)
-    ways = [str(way) for way in ways_on(state, failed)] if failed is not None else []
+    ways = [str(way) for way in ways_on(state, failed, changed_plan)] if failed is not None else []
     if state.status is not ExecutionStatus.COMPLETED:
-        ways.append(f"run failed and skipped steps in a new execution: windlass fork {state.id}")
+        ways.append(f"run failed and skipped steps in a new execution: {fork_rest(state, changed_plan)}")
     return (*ways, f"run parts of it again in a new execution: windlass fork {state.id} --from STEP")
 
 

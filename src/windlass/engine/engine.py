@@ -145,6 +145,7 @@ class Engine:
     fork = _of("_starter", Starter.fork)
     resume = _of("_resumer", Resumer.resume)
     check = _of("_resumer", Resumer.check)
+    check_changes = _of("_resumer", Resumer.check_changes)
 
     # Steering
     pause = _of("_control", Control.pause)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from windlass.engine.starting import Handle
 from windlass.errors import CannotResume, UsageError
 from windlass.ports import Ledger, Tool, Toolbox
 
-__all__ = ["ResumeFindings", "Resumer", "examine", "file_digest"]
+__all__ = ["ResumeFindings", "Resumer", "changed_plan", "examine", "file_digest"]
 
 
 class Resumer:
@@ -97,6 +98,25 @@ class Resumer:
             raise CannotResume(findings.reasons, advice=findings.ways_out(state.id))
         return state
 
+    async def check_changes(
+        self, execution: str, command: str, step: str, *, accept_changes: bool = False, keep_plan: bool = False
+    ) -> None:
+        """Raise `CannotResume` where its plan or tools have changed: `command`, retry or skip, would end in that."""
+        state = await self._observer.state(execution)
+        if self._drivers.driven(state):
+            if accept_changes:
+                raise UsageError(
+                    f"execution {state.id} is running: it cannot take up a changed plan now",
+                    advice=(f"pause it first: windlass pause {state.id}",),
+                )
+            return
+        _tools, findings = await self._examined(state, state.workdir)
+        if findings.changed and not (accept_changes or keep_plan):
+            typed = f"windlass {command} {state.id} {shlex.quote(step)}"
+            raise CannotResume(findings.reasons, advice=findings.ways_out(state.id, typed))
+        if accept_changes and (file := changed_plan(state)):
+            self._plans.read(file, state.workdir)
+
     async def _ready(
         self, state: State, workdir: str | None, accept_changes: bool, keep_plan: bool
     ) -> tuple[Sequence[Tool], list[ev.Event]]:
@@ -137,7 +157,8 @@ class Resumer:
     def _check_free(self, state: State, take_over: bool) -> None:
         if state.status.finished:
             raise UsageError(
-                f"execution {state.id} is {state.status}; there is nothing to resume", advice=ways_after(state)
+                f"execution {state.id} is {state.status}; there is nothing to resume",
+                advice=ways_after(state, changed_plan(state)),
             )
         if self._drivers.driven(state) and not take_over:
             raise UsageError(
@@ -165,18 +186,22 @@ class ResumeFindings(msgspec.Struct):
     """Things without which it cannot run."""
     tools: list[str] = msgspec.field(default_factory=list)
     """Tools without which it cannot run, unless a changed plan does without them."""
+    plan: str = ""
+    """The plan's file, where it has changed."""
 
     @property
     def reasons(self) -> list[str]:
         return [*self.missing, *self.tools, *self.changed]
 
-    def ways_out(self, execution: str) -> list[str]:
-        """Commands with which a person can get past them."""
+    def ways_out(self, execution: str, command: str = "") -> list[str]:
+        """Commands with which a person can get past them; `command` is the refused one, if it is not `resume`."""
+        command = command or f"windlass resume {execution}"
         ways = []
         if self.changed:
-            ways.append(f"accept the changes: windlass resume {execution} --accept-changes")
-            ways.append(f"keep the plan as it was started: windlass resume {execution} --keep-plan")
-        ways.append(f"start a new execution, keeping completed steps: windlass fork {execution}")
+            ways.append(f"accept the changes: {command} --accept-changes")
+            ways.append(f"keep the plan as it was started: {command} --keep-plan")
+        edited = f" --plan {shlex.quote(self.plan)}" if self.plan else ""
+        ways.append(f"start a new execution, keeping completed steps: windlass fork {execution}{edited}")
         return ways
 
 
@@ -209,16 +234,23 @@ def _examine_environment(state: State, now: Mapping[str, str], findings: ResumeF
 
 def _examine_plan(state: State, findings: ResumeFindings) -> None:
     source = state.source
-    if source.path is not None and source.digest is not None:
-        now = file_digest(Path(source.path))
-        if now is not None and now != source.digest:
-            findings.changed.append(f"the plan {source.path} has changed since")
+    if file := changed_plan(state):
+        findings.plan = file
+        findings.changed.append(f"the plan {file} has changed since")
     for path, digest in source.tools.items():
         now = file_digest(Path(path))
         if now is None:
             findings.tools.append(f"the tool file {path} is missing")
         elif now != digest:
             findings.changed.append(f"the tools in {path} have changed since")
+
+
+def changed_plan(state: State) -> str:
+    """The plan's file, where it has changed since the execution last read it; else empty."""
+    source = state.source
+    if source.path is None or source.digest is None:
+        return ""
+    return source.path if file_digest(Path(source.path)) not in (None, source.digest) else ""
 
 
 def file_digest(path: Path) -> str | None:
