@@ -7,10 +7,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 
 import windlass as package
 from windlass import Plan, Step
+from windlass.cli.app import app
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -24,6 +26,37 @@ MIXED = Plan(
         Step(id="gate", run="true", approve="always"),
     ],
 )
+
+
+def takes_an_execution(group: click.Group, *words: str) -> list[list[str]]:
+    """The commands whose first argument is an execution, with the other words that they need."""
+    found = []
+    for name in group.list_commands(click.Context(group)):
+        command = group.commands[name]
+        if isinstance(command, click.Group):
+            found += takes_an_execution(command, *words, name)
+            continue
+        arguments = [one for one in command.params if isinstance(one, click.Argument)]
+        if arguments and arguments[0].name == "execution" and not command.hidden:
+            found.append([*words, name, "@last", *("gate" for one in arguments[1:] if one.required)])
+    return found
+
+
+@pytest.mark.parametrize("typed", takes_an_execution(app), ids=" ".join)
+def test_d1_every_command_finds_an_execution_by_a_word_and_by_the_end_of_its_id(
+    project: Project, windlass: Windlass, typed: list[str]
+) -> None:
+    (execution,) = executed(MIXED)
+    strange = windlass(*["nonsense" if word == "@last" else word for word in typed], code=2)
+    assert "no execution has the id 'nonsense'" in strange.err
+    for name in ("@last", execution[-8:]):
+        ran = windlass.background(*[name if word == "@last" else word for word in typed]).ended()
+        assert not re.search("no execution|was removed|not a name", ran.err), ran
+
+
+def test_f1_the_context_of_an_execution_without_agents_says_so(project: Project, windlass: Windlass) -> None:
+    executed(MIXED)
+    assert "No agent of this execution has begun" in windlass("context", "@last").err
 
 
 def executed(*plans: Plan) -> list[str]:

@@ -250,7 +250,7 @@ class Control:
 
     async def context(self, execution: str, step: str | None = None) -> list[StepContext]:
         """Tokens, window, threshold and summaries of an execution's agents, or of one (F1–F3)."""
-        state, entries = await self._observer.record(execution)
+        state, entries = await self._observer.record((await self._observer.find(execution)).id)
         if self._agents is None:
             return []
         from windlass.engine.agents.context import contexts  # few ask
