@@ -6,6 +6,8 @@ import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from windlass.core import events as ev
 
 if TYPE_CHECKING:
@@ -129,10 +131,16 @@ def test_c6_in_a_terminal_it_is_asked_and_yes_goes_on(project: Project, windlass
     assert project.lines("ran") == ["build", "push to staging", "tell"]
 
 
-def test_c6_in_a_terminal_no_denies_and_anything_else_decides_later(project: Project, windlass: Windlass) -> None:
-    terminal = windlass.terminal("run", project.plan(PLAN))
+@pytest.mark.parametrize("progress", ["tty", "plain"])
+def test_c6_in_a_terminal_no_denies_an_empty_line_decides_later_and_anything_else_is_asked_again(
+    project: Project, windlass: Windlass, progress: str
+) -> None:
+    terminal = windlass.terminal("run", project.plan(PLAN), "--progress", progress)
     terminal.expect("Allow it?")
-    terminal.type("hm\n")
+    terminal.type("maybe\n")
+    terminal.expect("please answer y, n or l")
+    assert project.state(project.ids()[0]).status == "running"
+    terminal.type("\n")
     ran = terminal.ended()
     assert ran.code == 3, ran
     (execution,) = project.ids()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from windlass.cli.session import attended, say, who
@@ -84,20 +84,39 @@ class ApprovalPrompt:
                     about.append(rule_offer(rule))
                 always = "[a]lways, " if rule else ""
                 prompt = f"Allow it? [y]es, {always}[n]o, [l]ater: "
-                answer = (await self._view.ask(about, title, prompt)).strip().lower()
-            if rule and answer in ("a", "always"):
+                known = {"yes": "y", "no": "n", "later": "l", **({"always": "a"} if rule else {})}
+                answer = await self._answer(about, title, prompt, known, "y, a, n or l" if rule else "y, n or l")
+            if answer == "a":
                 self._saving.add(asyncio.get_running_loop().create_task(self._save(asked, rule)))
                 return
-            if answer not in ("y", "yes", "n", "no"):
+            if answer in ("", "l"):
                 await self._engine.pause(self._execution, by=who())
                 return
-            allow, note = answer.startswith("y"), ""
+            allow, note = answer == "y", ""
         try:
             by = who()
             await self._engine.approve(self._execution, asked.step, allow=allow, by=by, note=note, digest=asked.digest)
         except NotPermitted as error:
             say(error.message)
             await self._engine.pause(self._execution, by="windlass")
+
+    async def _answer(
+        self,
+        about: list[str],
+        title: str,
+        prompt: str,
+        known: Mapping[str, str],
+        choices: str,
+        *,
+        amounts: bool = False,
+    ) -> str:
+        """Ask until an answer is known, by its word or letter, or is an amount; no answer is one, too."""
+        while True:
+            typed = (await self._view.ask(about, title, prompt)).strip().lower()
+            answer = known.get(typed, typed)
+            if not answer or answer in known.values() or (amounts and _number(answer) is not None):
+                return answer
+            about = [f"please answer {choices}"]
 
     async def _save(self, asked: ev.ApprovalAsked, rule: str) -> None:
         """Allow what was asked and save the rule; if neither is possible, the question waits for a later answer."""
@@ -139,8 +158,10 @@ class ApprovalPrompt:
         async with self._one_at_a_time:
             title = f"Step {self._name(asked.step)}: {asked.question}"
             prompt = f"Continue with a total limit of {offer}? [y]es, [n]o, or another amount: "
-            answer = (await self._view.ask(["", f"{title}."], title, prompt)).strip().lower().lstrip("$")
-        limit = asked.needed if answer in ("y", "yes") else _number(answer)
+            answer = await self._answer(
+                ["", f"{title}."], title, prompt, {"yes": "y", "no": "n"}, "y, n or an amount", amounts=True
+            )
+        limit = asked.needed if answer == "y" else _number(answer)
         usd = limit if asked.unit == "usd" else None
         tokens = int(limit) if limit is not None and asked.unit == "tokens" else None
         await self._engine.allow_budget(
@@ -161,9 +182,9 @@ def _amount(value: float | None, unit: str) -> str:
 
 
 def _number(text: str) -> float | None:
-    """An amount somebody typed; anything else is a no."""
+    """An amount somebody typed, like `$2.50`; None for anything else."""
     try:
-        value = float(text)
+        value = float(text.lstrip("$"))
     except ValueError:
         return None
     return value if 0 < value < 1e12 else None
