@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -14,18 +16,18 @@ __all__ = ["schedule_due_plan"]
 PLAN = """
     name: yearly
     triggers:
-      - {{id: yearly, cron: "{cron}", catch_up: 1d}}
+      - {{id: yearly, cron: "{cron}", zone: {zone}, catch_up: 1d}}
     steps:
       - {{id: a, run: echo ran >> ran.txt}}
 """
 
 
-def schedule_due_plan(project: Project, windlass: Windlass) -> str:
+def schedule_due_plan(project: Project, windlass: Windlass, zone: str = "UTC") -> str:
     """Schedule a plan whose time has come ten minutes ago."""
     at = time.time() // 60 * 60 - 600
-    moment = time.gmtime(at)
-    cron = f"{moment.tm_min} {moment.tm_hour} {moment.tm_mday} {moment.tm_mon} *"
-    plan = project.plan(PLAN.format(cron=cron))
+    moment = datetime.fromtimestamp(at, ZoneInfo(zone))
+    cron = f"{moment.minute} {moment.hour} {moment.day} {moment.month} *"
+    plan = project.plan(PLAN.format(cron=cron, zone=zone))
     windlass("schedule", "add", plan)
     db = sqlite3.connect(project.home / "windlass.db")
     with db:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+from due_plans import schedule_due_plan
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -27,7 +30,10 @@ def test_l1_a_scheduled_plan_is_listed_with_its_next_time(project: Project, wind
     plan = project.plan(PLAN)
     added = windlass("schedule", "add", plan)
     assert "night: 0 3 1 1 * Europe/Berlin, next 20" in added.out
-    assert "no tick has come yet: nothing starts by itself before windlass schedule install" in added.err
+    assert (
+        "no tick has come yet: triggers fire only while windlass serve runs, or after windlass schedule install"
+        in added.err
+    )
     assert windlass("schedule", "tick").out == ""
     listed = windlass("schedule", "list")
     assert listed.out.startswith(f"{project.path / plan} night: 0 3 1 1 * Europe/Berlin, next 20")
@@ -60,3 +66,41 @@ def test_l1_triggers_are_paused_and_resumed_by_a_person(project: Project, windla
     assert windlass("schedule", "list", "--json").json["triggers"][0]["paused"].startswith("by ")
     assert windlass("schedule", "resume", plan, "night").err == "night is resumed\n"
     assert ", paused" not in windlass("schedule", "list").out
+
+
+def test_l1_a_scheduled_plan_is_found_by_its_name_and_a_mistyped_trigger_names_the_others(
+    project: Project, windlass: Windlass
+) -> None:
+    windlass("schedule", "add", project.plan(PLAN))
+    assert "nothing has come since it was scheduled" in windlass("schedule", "why", "nightly").out
+    assert "has no trigger 'nigt'; it has: night" in windlass("schedule", "pause", "nightly", "nigt", code=2).err
+    assert windlass("schedule", "pause", "nightly").err == "night is paused\n"
+    project.file("also.yaml", PLAN)
+    windlass("schedule", "add", "also.yaml")
+    several = windlass("schedule", "remove", "nightly", code=2).err
+    assert str(project.path / "plan.yaml") in several
+    assert str(project.path / "also.yaml") in several
+    windlass("schedule", "remove", "also.yaml")
+    windlass("schedule", "remove", "nightly")
+    assert windlass("schedule", "list").err == "No scheduled plans.\n"
+
+
+def test_l1_a_tick_shows_the_time_of_the_triggers_zone_and_says_on_a_terminal_that_nothing_is_due(
+    project: Project, windlass: Windlass
+) -> None:
+    schedule_due_plan(project, windlass, "Asia/Kolkata")
+    due = windlass("schedule", "tick").out
+    assert re.search(r"yearly: \d{4}-\d\d-\d\d \d\d:\d\d\+05:30 started", due), due
+    assert windlass("schedule", "tick").err == "", "a system that calls it once a minute reads nothing"
+    terminal = windlass.terminal("schedule", "tick")
+    terminal.expect("nothing is due")
+    assert terminal.ended().code == 0
+
+
+def test_l1_a_plan_that_could_not_start_here_is_warned_of_and_why_has_the_advice(
+    project: Project, windlass: Windlass
+) -> None:
+    text = PLAN.replace('run: "true"', "agent: coder, runtime: cli, prompt: work")
+    added = windlass("schedule", "add", project.plan(text))
+    assert "warning: it could not start now: step a: cli cannot be used: " in added.err
+    assert "  → export ANTHROPIC_API_KEY=… or OPENAI_API_KEY=…" in added.err

@@ -17,7 +17,19 @@ from windlass.cli.schedule_install import (
     scheduler_here,
     texts_of,
 )
-from windlass.cli.session import AsJson, CommandEnd, Home, out, out_lines, print_json, say, suggest, who, with_engine
+from windlass.cli.session import (
+    AsJson,
+    CommandEnd,
+    Home,
+    attended,
+    out,
+    out_lines,
+    print_json,
+    say,
+    suggest,
+    who,
+    with_engine,
+)
 from windlass.clock import iso
 from windlass.errors import UsageError
 
@@ -30,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN", help="Plan file with `triggers`")]
+ScheduledPlanFile = Annotated[Path, Argument(metavar="PLAN", help="File or name of a scheduled plan")]
 TriggerName = Annotated[str | None, Argument(metavar="TRIGGER", help="Only this one")]
 SILENT = 300.0
 """Seconds without a tick after which it is said that nobody looks at the triggers."""
@@ -66,13 +79,20 @@ def add(
         else:
             for view in found.triggers:
                 out(_head(view))
+        lacks = await schedule.lacks(plan, workdir or Path.cwd())
+        for line in lacks.missing:
+            say(f"warning: it could not start now: {line}")
+        for line in lacks.doubtful:
+            say(f"warning: {line}")
+        for line in lacks.advice:
+            suggest(f"  → {line}")
         _suggest_tick(found)
         return 0
 
     _with_schedule(work, home, make=True)
 
 
-def remove(plan: PlanFile, home: Home = None) -> None:
+def remove(plan: ScheduledPlanFile, home: Home = None) -> None:
     """Let the triggers of a plan start it no more. What they have started goes on."""
 
     async def work(schedule: Schedule) -> int:
@@ -105,7 +125,7 @@ def list_triggers(as_json: AsJson = False, home: Home = None) -> None:
 
 
 def why(
-    plan: PlanFile,
+    plan: ScheduledPlanFile,
     trigger: TriggerName = None,
     limit: Annotated[int, Option("--limit", "-n", min=1, help="Maximum of past times to show")] = 10,
     as_json: AsJson = False,
@@ -117,10 +137,7 @@ def why(
 
     async def work(schedule: Schedule) -> int:
         found = await schedule.view(plan)
-        chosen = [view for view in found.triggers if trigger in (None, view.trigger.id)]
-        if found.triggers and not chosen:
-            known = ", ".join(view.trigger.id for view in found.triggers)
-            raise UsageError(f"{plan} has no trigger {trigger!r}; it has: {known}")
+        chosen = found.of(trigger, plan)
         if as_json:
             print_json(_data(found._replace(triggers=chosen), limit))
             return 0
@@ -140,12 +157,12 @@ def why(
     _with_schedule(work, home)
 
 
-def pause(plan: PlanFile, trigger: TriggerName = None, home: Home = None) -> None:
+def pause(plan: ScheduledPlanFile, trigger: TriggerName = None, home: Home = None) -> None:
     """Pause the triggers of a plan: they start nothing until they are resumed."""
     _pause(plan, trigger, f"by {who()}", home)
 
 
-def resume(plan: PlanFile, trigger: TriggerName = None, home: Home = None) -> None:
+def resume(plan: ScheduledPlanFile, trigger: TriggerName = None, home: Home = None) -> None:
     """Resume the triggers of a plan: they start it from their next time on."""
     _pause(plan, trigger, "", home)
 
@@ -171,9 +188,13 @@ def tick(as_json: AsJson = False, home: Home = None) -> None:
             told = [{"plan": one.plan, "trigger": one.trigger, **_firing_data(one.firing)} for one in firings]
             print_json({"firings": told, "unreadable": _unread_data(unread)})
         else:
+            known = (await schedule.view()).triggers if firings else []
+            zones = {(view.plan.path, view.trigger.id): view.trigger.zone for view in known}
             for one in firings:
-                out(f"{one.plan} {one.trigger}: {_line(one.firing)}")
+                out(f"{one.plan} {one.trigger}: {_line(one.firing, zones.get((one.plan, one.trigger), 'UTC'))}")
             _tell_unread(unread)
+            if attended() and not firings and not unread:
+                say("nothing is due")
         return 1 if unread or any(one.firing.status == "refused" for one in firings) else 0
 
     _with_schedule(work, home)
@@ -255,7 +276,7 @@ def _next(view: TriggerView) -> float | None:
     return next_time(trigger.cron, trigger.zone, view.state.until) if trigger.cron is not None else None
 
 
-def _line(firing: Firing, zone: str = "UTC") -> str:
+def _line(firing: Firing, zone: str) -> str:
     from windlass.core.triggers import FiringStatus, delivery_of, shown_time, watched_file
 
     never = firing.status in (FiringStatus.SKIPPED, FiringStatus.MISSED, FiringStatus.WAITING, FiringStatus.REFUSED)
@@ -315,6 +336,6 @@ def _suggest_tick(found: ScheduleView) -> None:
     by_tick = len(hooks) < len(found.triggers) or found.unread
     if by_tick and (last is None or found.now - last > SILENT):
         when = "no tick has come yet" if last is None else f"the last tick came at {iso(last)}"
-        suggest(f"{when}: nothing starts by itself before windlass schedule install, or while windlass serve runs")
+        suggest(f"{when}: triggers fire only while windlass serve runs, or after windlass schedule install")
     if hooks and found.now - found.ticks.get("serve", 0.0) > SILENT:
         suggest("webhooks are received only while windlass serve runs")

@@ -137,6 +137,7 @@ class Engine:
     read = _of("_plans", Plans.read)
     parse = _of("_plans", Plans.parse)
     prerequisites = _of("_plans", Plans.prerequisites)
+    find_prerequisites = _of("_plans", Plans.find_prerequisites)
     check_programs = _of("_plans", Plans.check_programs)
 
     # Beginning, and going on

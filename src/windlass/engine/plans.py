@@ -111,19 +111,23 @@ class Plans:
 
         With `anyway` that is a warning, too: the step will fail or fall back in its turn.
         """
-        loaded = LoadedPlan.of(plan)
-        self.check(loaded, workdir)
-        if prepare(loaded.plan).tools.isdisjoint((AGENT, "shell")):
-            return []
-        runners = self._agents.runners if self._agents is not None else {}
-        folder = os.path.abspath(workdir or os.getcwd())
-        env, policy = self._launcher.attempt_runner.env, self._launcher.policy
-        found = await asyncio.to_thread(find_missing, loaded.plan, folder, env, runners, policy)
+        found = await self.find_prerequisites(plan, workdir)
         if not found.missing or anyway:
             return [*found.missing, *found.doubtful]
         listed = "\n".join(f"  - {line}" for line in found.missing)
         advice = (*found.advice, "see what is installed: windlass doctor", "start it anyway: --anyway")
         raise UsageError(f"this plan cannot run here, so nothing was started:\n{listed}", advice=advice)
+
+    async def find_prerequisites(self, plan: Plan | LoadedPlan, workdir: Path | str | None = None) -> Prerequisites:
+        """Look for the programs and runtimes that a plan needs; gives those that are missing."""
+        loaded = LoadedPlan.of(plan)
+        self.check(loaded, workdir)
+        if prepare(loaded.plan).tools.isdisjoint((AGENT, "shell")):
+            return Prerequisites([], [], [])
+        runners = self._agents.runners if self._agents is not None else {}
+        folder = os.path.abspath(workdir or os.getcwd())
+        env, policy = self._launcher.attempt_runner.env, self._launcher.policy
+        return await asyncio.to_thread(find_missing, loaded.plan, folder, env, runners, policy)
 
 
 _ONE_COMMAND = re.compile(r"\s*([\w./+-]+)(?:[ \t](?:\{\{[^{}]*\}\}|[^;&|()\n{}])*)?\n?\Z")

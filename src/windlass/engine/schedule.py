@@ -38,6 +38,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.folders import look_into, seen_files
 from windlass.engine.hooks import arrival_of
 from windlass.engine.observer import STARTING
+from windlass.engine.plans import Prerequisites
 from windlass.engine.run_request import RunRequest
 from windlass.errors import Conflict, JournalError, NotFound, UsageError, WindlassError
 from windlass.faults import fault_point
@@ -74,6 +75,14 @@ class ScheduleView(NamedTuple):
     """The times of the last looks at the triggers, by who looked."""
     now: float
 
+    def of(self, trigger: str | None, path: Path) -> list[TriggerView]:
+        """One trigger of a plan, or all; none where the plan cannot be read."""
+        chosen = [view for view in self.triggers if trigger in (None, view.trigger.id)]
+        if self.triggers and not chosen:
+            known = ", ".join(view.trigger.id for view in self.triggers)
+            raise UsageError(f"{path} has no trigger {trigger!r}; it has: {known}")
+        return chosen
+
 
 class Schedule:
     """The scheduled plans of a home."""
@@ -105,17 +114,18 @@ class Schedule:
             await self._state(plan, trigger)
         return await self.view(path)
 
+    async def lacks(self, path: Path, workdir: Path) -> Prerequisites:
+        """Programs and runtimes without which a plan could not start here now."""
+        loaded = await asyncio.to_thread(self._engine.read, path, workdir)
+        return await self._engine.find_prerequisites(loaded, workdir)
+
     async def remove(self, path: Path) -> None:
         """Let a plan start by itself no more. What it has started goes on."""
-        if not await self._store.remove_plan(str(path.resolve())):
-            raise _unscheduled(path)
+        await self._store.remove_plan((await self._scheduled(path)).path)
 
     async def view(self, path: Path | None = None) -> ScheduleView:
         """All scheduled plans, or one."""
-        wanted = str(path.resolve()) if path is not None else None
-        plans = [plan for plan in await self._store.plans() if wanted in (None, plan.path)]
-        if path is not None and not plans:
-            raise _unscheduled(path)
+        plans = await self._store.plans() if path is None else [await self._scheduled(path)]
         found = ScheduleView([], [], await self._store.ticks(), self._now())
         for plan in plans:
             try:
@@ -133,9 +143,9 @@ class Schedule:
 
     async def pause(self, path: Path, trigger: str | None, reason: str) -> list[str]:
         """Let a trigger of a plan, or all, start nothing until they are resumed; an empty reason resumes them."""
-        chosen = [view for view in (await self.view(path)).triggers if trigger in (None, view.trigger.id)]
+        chosen = (await self.view(path)).of(trigger, path)
         if not chosen:
-            raise UsageError(f"{path} has no trigger {trigger!r}" if trigger else f"{path} cannot be read")
+            raise UsageError(f"{path} cannot be read", advice=(f"see why: windlass schedule why {path}",))
         for view in chosen:
             written = False
             while not written:  # a tick may take a turn meanwhile
@@ -174,6 +184,26 @@ class Schedule:
             if claimed.plan in readable:  # else it stays due until its plan can be read
                 reports.append(await self._start(claimed, *readable[claimed.plan]))
         return reports, unread
+
+    async def _scheduled(self, path: Path) -> ScheduledPlan:
+        """The scheduled plan of a file; where there is no such file, the one plan that has this name."""
+        plans = await self._store.plans()
+        for plan in plans:
+            if plan.path == str(path.resolve()):
+                return plan
+        named = [] if path.exists() else [plan for plan in plans if await self._name(plan) == str(path)]
+        if len(named) > 1:
+            listed = ", ".join(plan.path for plan in named)
+            raise UsageError(f"several scheduled plans have the name {path}: {listed}", advice=("name its file",))
+        if not named:
+            raise UsageError(f"{path} is not scheduled", advice=("see the scheduled plans: windlass schedule list",))
+        return named[0]
+
+    async def _name(self, plan: ScheduledPlan) -> str:
+        try:
+            return (await asyncio.to_thread(self._engine.read, plan.path, plan.workdir)).plan.name
+        except WindlassError:
+            return ""  # one that cannot be read is found by its path
 
     async def _read(self, plan: ScheduledPlan) -> list[Trigger]:
         # In a thread: a plan of thousands of steps takes its time to check, and a server serves others meanwhile.
@@ -256,7 +286,7 @@ class Schedule:
         except JournalError:
             raise  # the next tick tries again
         except Exception as error:  # whatever it is: others are due, too
-            status, reason = FiringStatus.REFUSED, _trouble(error)
+            status, reason = FiringStatus.REFUSED, _refusal(error)
         else:
             if head is None or (not ExecutionStatus(head.status).finished and not self._engine.driven(head)):
                 reason = await self._driven(firing.execution)
@@ -306,5 +336,7 @@ def _trouble(error: Exception) -> str:
     return f"unexpected error: {type(error).__name__}: {error}"
 
 
-def _unscheduled(path: Path) -> UsageError:
-    return UsageError(f"{path} is not scheduled", advice=("see the scheduled plans: windlass schedule list",))
+def _refusal(error: Exception) -> str:
+    """The reason of a refused start, with the advice that `windlass run` gives, but for its own option."""
+    advice = error.failure.advice if isinstance(error, WindlassError) else ()
+    return "\n".join([_trouble(error), *(f"→ {line}" for line in advice if "--anyway" not in line)])
