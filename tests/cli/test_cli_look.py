@@ -257,3 +257,13 @@ def test_h1_status_and_logs_tell_what_was_used(project: Project, windlass: Windl
 def test_h1_what_nobody_measured_is_not_told(project: Project, windlass: Windlass) -> None:
     waits = Plan(name="waits", steps=[Step(id="gate", run="true", approve="always")])
     assert "\nused " not in windlass("status", executed(waits)[0]).out
+
+
+def test_c5_a_mistyped_step_is_told_similar_names_and_a_strange_one_how_many_there_are(
+    project: Project, windlass: Windlass
+) -> None:
+    executed(Plan(name="many", steps=[Step(id=f"part{number}", run="true") for number in range(11)]))
+    near = windlass("logs", "@last", "--step", "prat10", code=2).err
+    assert "has no step 'prat10'; did you mean part10 or part" in near
+    strange = windlass("logs", "@last", "--step", "zzz", code=2).err
+    assert "has no step 'zzz'; it has part0, part1, part2, part3, part4, part5, part6, part7 and 3 more\n" in strange

@@ -82,8 +82,9 @@ def _no_step(where: str, name: str, there: Collection[str]) -> NotFound:
     import difflib  # for those who made a mistake
 
     near = difflib.get_close_matches(name, there, 3, 0.4)
-    known = near or list(there)[:_SHOWN]
-    return NotFound(f"{where} has no step {name!r}; it has {', '.join(known)}")
+    more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+    known = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(list(there)[:_SHOWN])}{more}"
+    return NotFound(f"{where} has no step {name!r}; {known}")
 
 
 def _listed(heads: list[Head]) -> str:
