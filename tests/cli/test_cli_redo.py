@@ -99,3 +99,19 @@ def test_d10_a_corrected_plan_is_taken_up_by_the_commands_that_are_suggested(
     windlass.shell(status.command(f"retry {execution} b --accept-changes"))
     assert windlass("status", execution, "--json").json["status"] == "completed"
     assert project.lines("ran") == ["a", "b", "b"], "the completed step did not run again"
+
+
+def test_d10_after_a_completed_execution_the_suggested_command_runs_only_the_failed_items(
+    project: Project, windlass: Windlass
+) -> None:
+    work = "echo {{ item }} >> ran; [ {{ item }} != 3 ] || [ -e ok ]"
+    plan = f"steps: [{{id: work, importance: optional, foreach: [1, 2, 3, 4, 5], run: '{work}'}}]"
+    ran = windlass("run", project.plan(plan))
+    assert "missing from the result: 1 of 5 items of work (optional)" in ran.err
+    (execution,) = project.ids()
+    for step in ("work", "work[2]"):
+        refused = windlass("retry", execution, step, code=2)
+        assert refused.err.endswith(f"run only what failed again, in a new execution: windlass fork {execution}\n")
+    (project.path / "ok").touch()
+    windlass("fork", execution)
+    assert sorted(project.lines("ran")) == ["1", "2", "3", "3", "4", "5"]

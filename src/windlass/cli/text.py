@@ -314,8 +314,17 @@ def summary(state: State, driven: bool = False, stale: Set[str] = frozenset()) -
     lines += [f"  … {s.id}: {_retry_wait(s)}" for s in state.steps.values() if _waits_for_retry(s)]
     lines += [*agent_lines(state), *_verdict_line(state, stale)]
     if state.status is ExecutionStatus.COMPLETED and state.lacks:
-        lines.append(f"  missing from the result: {', '.join(state.lacks)} (optional)")
+        lines.append(
+            f"  missing from the result: {', '.join(_lacking(state.steps[name]) for name in state.lacks)} (optional)"
+        )
     return lines
+
+
+def _lacking(step: StepState) -> str:
+    """The part of a step's result that is missing: `1 of 5 items of work`, or all of it."""
+    count = items_of(step) if step.children else {}
+    missing = count["total"] - count["done"] if count else 0
+    return f"{missing} of {plural(count['total'], 'item')} of {step.id}" if count and count["done"] else step.id
 
 
 def _waits_for_retry(step: StepState) -> bool:

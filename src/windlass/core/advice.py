@@ -29,8 +29,7 @@ def ways_on(state: State, step: StepState, changed_plan: str = "") -> list[Way]:
     name, word = state.id, shlex.quote(step.id)
     accept = " --accept-changes" if changed_plan else ""
     if state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED):
-        origin = shlex.quote(step.spec.id)
-        return [Way(f"windlass fork {name} --from {origin}", "run it again in a new execution")]
+        return [Way(fork_rest(state, changed_plan), "run only what failed again, in a new execution")]
     ways = [Way(f"windlass logs {name} --step {word}", "see what it did")] if step.attempts or step.children else []
     purpose = "try its failed items again" if step.children else "try it again"
     ways.append(Way(f"windlass retry {name} {word}{accept}", purpose))

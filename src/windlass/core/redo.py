@@ -91,10 +91,10 @@ def check_skip(state: State, step: StepState) -> None:
 
 def _check_execution(state: State, step: StepState) -> None:
     if state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED):
-        raise UsageError(
-            f"execution {state.id} is {state.status} and cannot be reopened",
-            advice=(f"run parts of it again: windlass fork {state.id} --from {shlex.quote(step.spec.id)}",),
-        )
+        again = f"run parts of it again: windlass fork {state.id} --from {shlex.quote(step.spec.id)}"
+        if step.status is StepStatus.FAILED:
+            again = f"run only what failed again, in a new execution: windlass fork {state.id}"
+        raise UsageError(f"execution {state.id} is {state.status} and cannot be reopened", advice=(again,))
     parent = step.parent
     if parent is not None and parent.status is StepStatus.COMPLETED:
         raise UsageError(
