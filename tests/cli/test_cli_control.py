@@ -245,3 +245,20 @@ def test_d3_a_run_that_finds_an_expired_pause_still_prints_its_own_result_only(
     (execution,) = [i for i in project.ids() if i != told.json["id"]]
     until(lambda: project.state(execution).status == "running", "the other one goes on by itself")
     os.kill(windlass.pid_of(execution), signal.SIGTERM)
+
+
+def test_d3_the_steps_of_a_paused_execution_are_paused_and_none_is_forecast(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    plan = project.plan(
+        "steps: [{id: each, foreach: [a, b], run: 'touch {{ item }}; until [ -e go ]; do sleep 1; done'}]"
+    )
+    execution = windlass.detached(plan)
+    until(lambda: (project.path / "b").exists())
+    windlass("interrupt", execution)
+    status = windlass("status", execution).out
+    assert "paused (interrupt): 1 paused" in status
+    assert "‖ each  paused  0 of 2 items" in status
+    assert "running" not in status
+    assert "forecast" not in status
+    assert windlass("status", execution, "--json").json["steps"][0]["status"] == "running", "as it is in the journal"

@@ -50,7 +50,9 @@ def test_d6_what_a_killed_driver_left_behind_is_told_and_resumed(
     (head,) = windlass("list", "--json").json
     assert (head["status"], head["driven"]) == ("running", False)
     status = windlass("status", execution).out
-    assert "running (its process is gone)" in status
+    assert "running (its process is gone): 1 completed, 1 cut off" in status
+    assert "‖ wait  cut off" in status
+    assert "forecast" not in status, "it does not move"
     assert f"next: windlass resume {execution}" in status
     windlass("watch", execution, "--exit-status", code=3)
     offered = windlass("run", project.plan("steps: [{id: a, run: 'true'}]", "other.yaml"))

@@ -22,13 +22,14 @@ from windlass.cli.session import (
     with_engine,
 )
 from windlass.cli.terminal import clip, write_output
-from windlass.cli.text import MARKS, describe, items_text, next_commands, shown, summary, time_text
+from windlass.cli.text import MARKS, describe, items_text, next_commands, shown, standing_of, summary, time_text
 from windlass.cli.tool_text import gate_lines
 from windlass.cli.used_text import in_brief, used_text
 from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.resources import summed
 from windlass.core.state import State, fold
+from windlass.core.transitions import StepStatus
 from windlass.core.view import progress, verdict_of
 from windlass.engine.damage import damaged_view
 from windlass.engine.engine import Engine
@@ -66,7 +67,7 @@ async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
     for line in summary(state, driven, stale):
         out(line)
     out(f"{progress(state):.0f}%  in {state.workdir}")
-    if (forecast := await engine.forecast_view(state)) is not None and forecast["text"]:
+    if driven and (forecast := await engine.forecast_view(state)) is not None and forecast["text"]:
         out(f"forecast: {forecast['text']}")
     if used := used_text(summed(step.used for step in state.steps.values())):
         out(used)
@@ -75,7 +76,9 @@ async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
         checked = step.agent is not None and step.agent.checked is not None
         verdict = f" ({verdict_of(step, stale)})" if checked else ""
         more = f"{undone}{verdict}{items_text(step)}{time_text(step)}{_remark(step)}"
-        out(f"  {MARKS[step.status]} {step.id}  {step.status}{more}")
+        word = standing_of(step, state, driven)
+        mark = MARKS[step.status if word == step.status else StepStatus.PAUSED]
+        out(f"  {mark} {step.id}  {word}{more}")
     for line in () if state.status.finished else gate_lines(engine):
         out(line)
     for line in next_commands(state, driven):

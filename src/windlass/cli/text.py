@@ -34,6 +34,7 @@ __all__ = [
     "plural",
     "quota_waits",
     "shown",
+    "standing_of",
     "summary",
     "time_text",
 ]
@@ -289,10 +290,8 @@ def _raised(asked: list[StepState]) -> list[str]:
 
 def summary(state: State, driven: bool = False, stale: Set[str] = frozenset()) -> list[str]:
     """The status of an execution in a few lines: for the end of a run and for `status`."""
-    counts: dict[StepStatus, int] = {}
-    for step in state.top_level():
-        counts[step.status] = counts.get(step.status, 0) + 1
-    parts = ", ".join(f"{count} {status}" for status, count in counts.items())
+    counts = Counter(standing_of(step, state, driven) for step in state.top_level())
+    parts = ", ".join(f"{count} {word}" for word, count in counts.items())
     status = str(state.status)
     if state.status is ExecutionStatus.PAUSED:
         status += f" ({state.paused_for})"
@@ -325,6 +324,13 @@ def _lacking(step: StepState) -> str:
     count = items_of(step) if step.children else {}
     missing = count["total"] - count["done"] if count else 0
     return f"{missing} of {plural(count['total'], 'item')} of {step.id}" if count and count["done"] else step.id
+
+
+def standing_of(step: StepState, state: State, driven: bool) -> str:
+    """A step's status in a word: of an execution that stands still, no step is running."""
+    if step.status is not StepStatus.RUNNING or driven:
+        return str(step.status)
+    return {ExecutionStatus.PAUSED: "paused", ExecutionStatus.RUNNING: "cut off"}.get(state.status, str(step.status))
 
 
 def _waits_for_retry(step: StepState) -> bool:
