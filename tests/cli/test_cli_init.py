@@ -65,3 +65,14 @@ def test_i1_nothing_that_is_there_is_overwritten(project: Project, windlass: Win
     refused = windlass("init", "cj", code=2).err
     assert all(about in refused for about in TEMPLATES.values())
     assert "cannot be written" in windlass("init", "--file", "no/such/plan.yaml", code=2).err
+
+
+@pytest.mark.parametrize("template", ["agent", "research"])
+def test_i1_a_template_that_cannot_run_here_says_what_it_needs(
+    project: Project, windlass: Windlass, template: str
+) -> None:
+    told = windlass("init", template, WINDLASS_RUNTIME="cli").err
+    assert "it cannot run here yet: step " in told
+    assert "  → export ANTHROPIC_API_KEY=… or OPENAI_API_KEY=…" in told
+    assert "docs/testing.md" in told
+    assert "cannot run" not in windlass("init", "first", "--file", "first.yaml").err

@@ -80,6 +80,16 @@ def test_a_missing_file_is_a_usage_error_that_names_the_nearest(tmp_path: Path) 
     assert not isinstance(caught.value, PlanInvalid)
 
 
+def test_a_missing_file_like_no_other_names_those_that_are_there_or_the_command_that_writes_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_plan(tmp_path / "nothing.yaml")
+    assert caught.value.advice == ("write one to begin with: windlass init",)
+    plan_file(tmp_path, name="release.yaml")
+    with pytest.raises(UsageError) as caught:
+        load_plan(tmp_path / "zzz.yaml")
+    assert caught.value.advice == ("files in that folder: release.yaml",)
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         load_plan(tmp_path / "nowhere" / "plan.yaml")

@@ -11,6 +11,7 @@ from windlass.errors import UsageError
 
 if TYPE_CHECKING:
     from windlass.engine.engine import Engine
+    from windlass.engine.plans import Prerequisites
 
 __all__ = ["register"]
 
@@ -46,17 +47,23 @@ def init(
     text = (FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
     text = text.replace("{file}", str(file))
 
-    async def work(engine: Engine) -> Path:
-        return engine.home
+    async def work(engine: Engine) -> tuple[Path, Prerequisites]:
+        return engine.home, await engine.find_prerequisites(engine.read(file))
 
     _new(file, text)
-    folder = with_engine(work, home, make=True)
+    folder, lacks = with_engine(work, home, make=True)
     if not (settings := folder / "config.toml").exists():
         _new(settings, SETTINGS)
     if folder.name == ".windlass" and folder.parent == Path.cwd():
         _ignore(Path(".gitignore"))
     say(f"the home of its executions: {folder}")
     suggest(f"look at it: windlass plan show {file}")
+    for line in lacks.missing:
+        say(f"it cannot run here yet: {line}")
+    for line in lacks.advice:
+        suggest(f"  → {line}")
+    if lacks.missing and "agent:" in text:
+        suggest("  → to try it without a key, a script can stand in for the model: docs/testing.md")
     suggest(f"run it: windlass run {file}")
     raise CommandEnd(0)
 

@@ -128,9 +128,10 @@ def _bytes_of(path: Path, what: str) -> bytes:
         with path.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)  # `_decoded` refuses the one byte too many
     except FileNotFoundError:
-        raise UsageError(f"there is no {what} file {path}", advice=_files_like(path)) from None
+        begin = ["write one to begin with: windlass init"] if what == "plan" else []
+        raise UsageError(f"there is no {what} file {path}", advice=_files_like(path) or begin) from None
     except IsADirectoryError:
-        plans = sorted(p.name for p in path.iterdir() if p.suffix in (".yaml", ".yml", ".json"))
+        plans = _plans_in(path)
         advice = [f"name one of the files in it: {', '.join(plans[:5])}"] if plans else []
         raise UsageError(f"{path} is a folder, not a {what} file", advice=advice) from None
     except PermissionError:
@@ -145,7 +146,15 @@ def _files_like(path: Path) -> list[str]:
     if not path.parent.is_dir():
         return [f"there is no folder {path.parent} either"]
     meant = nearest(path.name, (entry.name for entry in path.parent.iterdir() if entry.is_file()))
-    return [f"did you mean {path.with_name(meant)}?"] if meant else []
+    if meant:
+        return [f"did you mean {path.with_name(meant)}?"]
+    plans = _plans_in(path.parent)
+    return [f"files in that folder: {', '.join(plans[:5])}"] if plans else []
+
+
+def _plans_in(folder: Path) -> list[str]:
+    """The names of the files that may be plans."""
+    return sorted(file.name for file in folder.iterdir() if file.suffix in (".yaml", ".yml", ".json"))
 
 
 # ── Inputs ───────────────────────────────────────────────────────────────────────────────────────────
