@@ -10,6 +10,8 @@ import click
 import pytest
 
 from windlass.cli.app import app
+from windlass.cli.text import failure_lines
+from windlass.errors import Category, Failure
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -62,3 +64,16 @@ def test_i1_the_shell_is_told_which_word_is_missing(windlass: Windlass) -> None:
     told = windlass("retry", "x", code=2)
     assert "STEP" in told.err
     assert "windlass retry --help" in told.err
+
+
+def test_c5_advice_of_a_failure_names_the_execution() -> None:
+    failure = Failure(Category.LOGIC, "refused", advice=("look at it with windlass logs ID --prompt", "ask for an ID"))
+    assert failure_lines("a", failure, "01a1")[1:] == [
+        "      → look at it with windlass logs 01a1 --prompt",
+        "      → ask for an ID",
+    ]
+
+
+@pytest.mark.parametrize("command", [("logs", "@last"), ("transcript", "@last", "a")], ids=lambda words: words[0])
+def test_i1_the_help_says_that_there_is_one_object_a_line(windlass: Windlass, command: tuple[str, ...]) -> None:
+    assert "Print one JSON object a line" in windlass(*command, "--help").out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,13 @@ def row(*names: str, runs: int = 1, status: str = "completed", **figures: Any) -
 
 def page(*rows: HistoryRow, by: str = "plan", unfinished: int = 0, **query: Any) -> HistoryPage:
     return HistoryPage(HistoryQuery(by, **query), HistoryAnswer(list(rows), unfinished, {}), TODAY)
+
+
+@pytest.mark.parametrize("usd", [0, 10**9])
+def test_d7_no_two_columns_of_the_table_have_one_name(usd: int) -> None:
+    columns = re.split(r"\s{2,}", history_lines(page(row("plan", usd=usd)))[1])
+    assert columns[-1] == f"chart of {'cost' if usd else 'work'}"
+    assert len(set(columns)) == len(columns), columns
 
 
 def test_d7_a_table_has_a_bar_for_each_row_and_a_total() -> None:

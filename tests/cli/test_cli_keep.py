@@ -93,8 +93,11 @@ def test_d8_the_fork_that_a_failed_run_suggests_runs_what_is_missing(project: Pr
     plan = project.plan("steps: [{id: a, run: echo a >> ran}, {id: b, run: test -e fixed && echo b >> ran}]")
     windlass("run", plan, code=1)
     (project.path / "fixed").touch()
-    windlass("fork", project.ids()[0][:18])
+    origin = project.ids()[0]
+    forked = windlass("fork", origin[:18])
     assert project.lines("ran") == ["a", "b"]
+    first = forked.err.splitlines()[0]
+    assert first == f"execution {project.ids()[1]} of plan, forked from {origin}", "its id comes first"
 
 
 def test_d4_clean_removes_old_finished_executions_with_their_files(

@@ -324,3 +324,19 @@ def test_e1_the_agents_of_a_foreach_are_named_with_their_number_and_their_cost(
     plan = "steps: [{id: each, foreach: [a, b], agent: developer, prompt: 'Do {{ item }}.'}]"
     shown = windlass("run", project.plan(plan), *MODEL, "--budget", "5", **env).err
     assert "  agents: developer (cli) × 2\n  cost: $2.00, 2,002,000 tokens\n" in shown
+
+
+def test_e1_an_arrow_leads_only_to_an_agent_that_waited_for_the_one_before(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    project.user_file("config.toml", PRICES)
+    _model, env = served(Reply.say("done", repeat=True, **DEAR))
+    plan = """
+        steps:
+          - {id: draft, agent: developer, prompt: Draft.}
+          - {id: one, agent: developer, prompt: Check., needs: [draft]}
+          - {id: two, agent: reviewer, prompt: Check., needs: [draft]}
+          - {id: last, agent: developer, prompt: End., needs: [one, two]}
+    """
+    shown = windlass("run", project.plan(plan), *MODEL, "--budget", "9", **env).err
+    assert "  agents: developer (cli) → developer (cli), reviewer (cli) → developer (cli)\n" in shown

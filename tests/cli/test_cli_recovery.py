@@ -137,6 +137,9 @@ def test_d2_an_attempt_marked_once_is_not_repeated_unasked(
     assert "may or may not have taken effect" in ran.err
     for option in ("--again pay", "--done pay", "--fail pay"):
         assert f"windlass resume {execution} {option}" in ran.err
+    listed = windlass("approvals").err
+    assert "payment: pay waits for a decision, not for approval: " in listed
+    assert f"windlass resume {execution} --again pay" in listed
     if decision == ["--again", "pay"]:
         windlass.shell(ran.command("--again"), code)
     else:

@@ -10,6 +10,7 @@ from agent_worlds import AgentWorld, agent, plan
 from git_repositories import git, repository
 
 from windlass import Plan, Step
+from windlass.cli.diff import merge_text
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.errors import PlanInvalid
@@ -102,6 +103,19 @@ async def test_k4_a_conflict_and_a_failed_check_stay_on_their_branches_and_are_n
     assert [one["merge"]["state"] for one in found] == ["merged", "left", "left", "merged"]
     assert {listed["fix[1]"], listed["fix[2]"]} == {"a merge that was not ended: 1 file"}
     assert worktrees(folder) == 2
+
+
+async def test_k4_the_list_of_folders_says_why_work_is_not_merged(project: Project) -> None:
+    repository(project)
+    world = AgentWorld(project, writers())
+    more = {"foreach": ["a=1", "bad=1"], "workspace": "worktree", "check": "test ! -e bad", "tries": 1}
+    state = await world.run(plan(agent("fix", prompt="{{ item }}", **more), Step(id="land", merge="fix")))
+    async with world.engine() as engine:
+        found = await engine.workspaces(state.id)
+    assert [merge_text(one["merge"]) for one in found] == [
+        "land: not merged: dependency failed: fix",
+        "land: not merged: its step failed",
+    ]
 
 
 @pytest.mark.parametrize("pick", [None, "first"])

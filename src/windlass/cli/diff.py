@@ -11,7 +11,7 @@ from windlass.cli.text import plural
 from windlass.engine.engine import Engine
 from windlass.visible import visible
 
-__all__ = ["register"]
+__all__ = ["merge_text", "register"]
 
 
 def register(app: Group) -> None:
@@ -59,12 +59,18 @@ def workspaces(
             out(f"{one['execution']}  {one['step']}  {one['work']}{removed}")
             out(f"  {one['path']}{'  ' + one['branch'] if one['branch'] else ''}")
             if (merge := one["merge"]) is not None and merge["state"] != "merged":
-                out(f"  {merge['step']}: {merge['state']}{': ' + merge['reason'] if merge['reason'] else ''}")
+                out(f"  {merge_text(merge)}")
         if not found:
             say("No folders of agents.")
         return 0
 
     raise CommandEnd(with_engine(work, home))
+
+
+def merge_text(merge: dict[str, str]) -> str:
+    """The state of an agent's work at its merge: `land: not merged: its step failed`."""
+    became = "not merged" if merge["state"] == "out" else merge["state"]
+    return f"{merge['step']}: {became}{': ' + merge['reason'] if merge['reason'] else ''}"
 
 
 def _without_patches(one: dict[str, Any]) -> dict[str, Any]:

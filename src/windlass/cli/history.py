@@ -174,7 +174,7 @@ def history_lines(page: HistoryPage) -> list[str]:
         cells.append((*(clip(one_line(name), WIDEST) for name in row.names), *_figures(row), _bar(measure(row), most)))
     if len(rows) > 1:
         cells.append(("total", *[""] * (len(names) - 1), *_figures(page.answer.total()), ""))
-    cells[0] = (*head[:-1], "cost" if priced else "work")
+    cells[0] = (*head[:-1], f"chart of {'cost' if priced else 'work'}")
     more = len(rows) - MOST_ROWS
     return [title, *_table(cells, len(names)), *([f"… and {more:,} more; list all: --json"] if more > 0 else [])]
 

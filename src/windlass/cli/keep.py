@@ -114,6 +114,8 @@ def fork(
         new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced, fresh=fresh)
         if detach:
             return await send_off(engine, new, as_json, yes=yes)
+        if progress is not Progress.QUIET:
+            say(f"execution {new} of {chosen.name}, forked from {origin.id}")
         started = await begin(engine, engine.resume(new, hold=yes or attended(), keep_plan=True))
         return await see_through(engine, started, view_for(progress), yes=yes, as_json=as_json)
 

@@ -11,6 +11,7 @@ from windlass.cli.command import Group, Option
 from windlass.cli.names import ExecutionId
 from windlass.cli.session import (
     AsJson,
+    AsJsonLines,
     CommandEnd,
     Home,
     as_typed,
@@ -99,7 +100,7 @@ def logs(
     step: Annotated[str | None, Option("--step", help="Only this step")] = None,
     prompt: Annotated[bool, Option("--prompt", help="Only the full prompts of agents")] = False,
     follow: Annotated[bool, Option("--follow", "-f", help="Follow new events as they happen")] = False,
-    as_json: AsJson = False,
+    as_json: AsJsonLines = False,
     home: Home = None,
 ) -> None:
     """Show an execution's events, with the output of its steps."""
@@ -204,9 +205,21 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
                 if (forecast := forecasts.get(one.execution)) is not None and forecast["text"]:
                     out(f"  forecast: {forecast['text']}")
                 out(as_typed(f"  windlass approve {one.execution} {shlex.quote(step)}   # or with --deny"))
+        if not as_json:
+            await _tell_decisions(engine)
         return 0
 
     raise CommandEnd(with_engine(work, home))
+
+
+async def _tell_decisions(engine: Engine) -> None:
+    """Tell of steps that wait for a person, but for no approval: their outcome is unknown, or a budget is used up."""
+    async for state in engine.states(await engine.executions(["running", "paused"], MOST_VERIFIED)):
+        asking = [step for step in state.questions.values() if step.waiting_for != "approval"]
+        for step in asking:
+            say(f"{state.plan.name}: {step.id} waits for a decision, not for approval: {step.question}")
+        for line in next_commands(state, engine.driven(state)) if asking else ():
+            suggest(f"  {line}")
 
 
 def _question(one: AskedQuestion, asked: ev.ApprovalAsked) -> dict[str, Any]:

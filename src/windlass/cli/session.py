@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
+    "AsJsonLines",
     "CommandEnd",
     "Home",
     "Yes",
@@ -54,6 +55,7 @@ __all__ = [
 
 T = TypeVar("T")
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object on stdout")]
+AsJsonLines = Annotated[bool, Option("--json", help="Print one JSON object a line on stdout")]
 Home = Annotated[str | None, Option("--home", metavar="DIR", help="State directory")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import time
 from collections import Counter
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 
+_COMMAND_OF_ID = re.compile(r"\b(windlass \w+) ID\b")
+"""A command in the advice of a failure, which does not know its execution."""
 MARKS = {
     StepStatus.PENDING: "·",
     StepStatus.RUNNING: "▶",
@@ -232,12 +235,10 @@ def _skipped_by(state: State, failed: str) -> list[str]:
     return list(lost)
 
 
-def failure_lines(who: str, failure: Failure) -> list[str]:
-    """The failed step, its error and category, then advice."""
-    return [
-        f"  ✗ {who}: {failure.message} ({failure.category})",
-        *(f"      → {advice}" for advice in failure.advice),
-    ]
+def failure_lines(who: str, failure: Failure, execution: str) -> list[str]:
+    """The failed step, its error and category, then advice; a command in it names the execution."""
+    advice = [_COMMAND_OF_ID.sub(rf"\1 {execution}", line) for line in failure.advice]
+    return [f"  ✗ {who}: {failure.message} ({failure.category})", *(f"      → {line}" for line in advice)]
 
 
 def next_commands(state: State, driven: bool = False) -> list[str]:
@@ -300,11 +301,11 @@ def summary(state: State, driven: bool = False, stale: Set[str] = frozenset()) -
     lines = [f"{state.plan.name}  {status}: {parts}", f"execution {state.id}"]
     for step in state.top_level():
         if step.status is StepStatus.FAILED and step.error is not None:
-            lines += failure_lines(step.id, step.error)
+            lines += failure_lines(step.id, step.error, state.id)
         elif step.status is StepStatus.SKIPPED and not step.by_condition:
             lines.append(f"  ↷ {step.id}: {step.skipped_because}")
     if state.error is not None and state.error.where not in state.steps:
-        lines += failure_lines(state.error.where or state.plan.name, state.error)
+        lines += failure_lines(state.error.where or state.plan.name, state.error, state.id)
     lines += [f"  {describe(refused, state)}" for refused in state.refused]
     for step in state.questions.values():
         lines += _question_lines(step)
@@ -428,18 +429,27 @@ def agent_lines(state: State) -> list[str]:
     order = (state.steps[name] for name in state.prepared.graph.order)
     at_work = [[one for one in step.children or [step] if one.agent and one.agent.runtime] for step in order]
     parts = [
-        who + (f" × {number}" if number > 1 else "")
+        (agents[0].spec.id, who + (f" × {number}" if number > 1 else ""))
         for agents in at_work
         for who, number in Counter(map(_who, agents)).items()
     ]
     if not parts:
         return []
-    chain = " → ".join(parts[:8]) + (f" and {len(parts) - 8} more" if len(parts) > 8 else "")
+    chain = _chain(state, parts[:8]) + (f" and {len(parts) - 8} more" if len(parts) > 8 else "")
     lines = [f"  agents: {chain}", f"  cost: {cost_text(state.cost)}"]
     for step in (one for agents in at_work for one in agents):
         if step.agent is not None and step.agent.summaries:
             lines.append(f"  {step.id}: conversation summarised, {summary_line(step.agent.summaries[-1])}")
     return lines + [f"  ! over budget: {passed.message}" for passed in state.overruns.values()]
+
+
+def _chain(state: State, parts: list[tuple[str, str]]) -> str:
+    """`planner → coder, tester → reviewer`: an arrow leads to an agent that waited for the one before it."""
+    text, before = "", ""
+    for step, who in parts:
+        between = " → " if before and step in state.prepared.graph.descendants(before) else ", "
+        text, before = f"{text}{between if text else ''}{who}", step
+    return text
 
 
 def _verdict_line(state: State, stale: Set[str]) -> list[str]:

@@ -8,7 +8,7 @@ import msgspec
 
 from windlass.cli.command import Group, Option
 from windlass.cli.names import ExecutionId, StepName
-from windlass.cli.session import AsJson, CommandEnd, Home, out, out_lines, say, with_engine
+from windlass.cli.session import AsJsonLines, CommandEnd, Home, out, out_lines, say, with_engine
 from windlass.core.transcript import TranscriptEntry, as_markdown
 from windlass.engine.engine import Engine
 
@@ -23,7 +23,7 @@ def transcript(
     execution: ExecutionId,
     step: StepName,
     follow: Annotated[bool, Option("--follow", "-f", help="Go on as it goes on")] = False,
-    as_json: AsJson = False,
+    as_json: AsJsonLines = False,
     home: Home = None,
 ) -> None:
     """Show an agent's conversation: prompts, replies, calls and results, whole. Markdown, or one JSON object a line."""

@@ -77,7 +77,7 @@ def _merge_of(state: State, owner: StepState, folder: ev.WorkspaceOpened) -> dic
     output = merge.output if isinstance(merge.output, dict) else {}
     left = {one["step"]: one["reason"] for one in output.get("left", ())}
     if owner.settled and owner.status is not StepStatus.COMPLETED:
-        return {**found, "state": "out", "reason": owner.skipped_because or f"it is {owner.status}"}
+        return {**found, "state": "out", "reason": owner.skipped_because or "its step failed"}
     if owner.agent is not None and owner.agent.reopening:
         return {**found, "state": "with its agent", "reason": "it brings its work together with that of the others"}
     if owner.id in left:
