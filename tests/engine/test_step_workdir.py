@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from agent_worlds import AgentWorld, agent, plan
+from agent_worlds import AgentWorld, agent, occurred, plan
 from code_worlds import CodeWorld, code
 from git_repositories import repository
 
 from windlass import Step
+from windlass.core import events as ev
+from windlass.engine.preview import asked_change
 from windlass.errors import Category
 from windlass.ports import AgentRequest, Sandbox
 from windlass.testing import ScriptedRunner, Turn
@@ -130,3 +132,44 @@ async def test_b5_a_file_tool_stays_in_the_working_directory_whatever_the_folder
     error = state.steps["read"].error
     assert error is not None
     assert "not inside the working directory" in error.message
+
+
+def noting(*contents: str) -> ScriptedRunner:
+    """An agent that writes each of these into NOTES.md with the engine's own tool."""
+    turn = Turn()
+    for content in contents:
+        turn = turn.call("files.write", {"path": "NOTES.md", "content": content})
+    return ScriptedRunner([turn.say("done")], name="cli")
+
+
+@pytest.mark.parametrize("workspace", ["shared", "worktree"])
+async def test_c6_a_question_of_an_agent_is_about_the_file_in_the_folder_that_it_works_in(
+    project: Project, workspace: str
+) -> None:
+    project.file("sub/NOTES.md", "of the folder\n")
+    folder = repository(project, **{"NOTES.md": "of the project\n"})
+    runner = noting("first\n", "second\n")
+    async with AgentWorld(project, runner).engine() as engine:
+        execution = await engine.start(plan(agent("work", workdir="sub", workspace=workspace)))
+        for number, before in enumerate(("of the folder", "first"), 1):
+            asked = await occurred(execution, ev.ApprovalAsked, number)
+            assert f"\n-{before}\n" in (asked_change(asked, folder) or "")
+            await execution.approve("work")
+        state = await execution.wait()
+    assert [returned.failure for returned in runner.returns] == [None, None]
+    assert state.status == "completed"
+    assert (runner.requests[0].workdir / "NOTES.md").read_text() == "second\n"
+    assert (folder / "NOTES.md").read_text() == "of the project\n"
+
+
+async def test_c6_the_role_of_an_agent_that_is_asked_about_is_the_one_of_its_folder(project: Project) -> None:
+    repository(project)
+    for folder in (".windlass", "sub/.windlass"):
+        role = project.file(f"{folder}/agents/tidier.md", "---\ndescription: tidies\n---\nTidy.\n")
+    async with AgentWorld(project, writer()).engine() as engine:
+        step = agent("work", agent="tidier", workdir="sub", approve="always")
+        state = await (await engine.start(plan(step), hold=False)).wait()
+        role.write_text("---\ndescription: tidies\n---\nDelete all.\n")
+        await engine.approve(state.id, "work")
+        state = await (await engine.resume(state.id, hold=False)).wait()
+    assert (state.paused_for, "the role tidier changed" in state.steps["work"].question) == ("approval", True)

@@ -43,6 +43,20 @@ def test_a4_an_approval_that_comes_later_lets_the_same_conversation_go_on(projec
         model.check()
 
 
+def test_c6_the_terminal_shows_the_change_of_the_file_in_the_folder_of_the_agent(project: Any, windlass: Any) -> None:
+    project.file("NOTES.md", "of the project\n")
+    project.file("sub/NOTES.md", "of the folder\n")
+    plan = project.plan(PLAN % "ask" + "        workdir: sub\n")
+    script = [Reply.use("files__write", {"path": "NOTES.md", "content": "new\n"}), Reply.say("It is written.")]
+    with ScriptedModel(script) as model:
+        terminal = windlass.terminal("run", plan, **of(model))
+        terminal.expect("[l]ater:")
+        assert ("-of the folder" in terminal.shown, "of the project" in terminal.shown) == (True, False)
+        terminal.type("y\n")
+        assert terminal.ended().code == 0
+    assert (project.path / "sub/NOTES.md").read_text() == "new\n"
+
+
 def test_a4_a_denied_approval_is_told_to_the_model(project: Any, windlass: Any) -> None:
     with ScriptedModel([Reply.use("shell", {"line": "echo x >> log"}), Reply.say("Then I leave it.")]) as model:
         windlass("run", project.plan(PLAN % "ask"), code=3, **of(model))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from server_process import Api
+
+import windlass as library
+from windlass import Plan, Step
+from windlass.testing import ScriptedRunner, Turn
+
 if TYPE_CHECKING:
-    from conftest import Project
+    from conftest import Project, Windlass
     from server_process import Server
 
-from server_process import Api
 
 NEW = "<script>new</script>\u202e\x9b2J"
 ASKS = {
@@ -81,3 +86,21 @@ def test_every_route_of_the_real_server_is_shut_without_the_token_for_other_page
             assert server.api(method, path, headers={"Origin": "https://evil.example"}).status == 403, path
             assert server.api(method, path, headers={"Origin": "null"}).status == 403, path
             assert server.api(method, path, headers={"Host": "evil.example"}).status == 421, path
+
+
+async def test_c6_every_surface_shows_the_difference_in_the_folder_of_the_agent_that_asks(
+    server: Server, project: Project, windlass: Windlass
+) -> None:
+    project.file("NOTES.md", "of the project\n")
+    project.file("sub/NOTES.md", "of the folder\n")
+    turn = Turn().call("files.write", {"path": "NOTES.md", "content": "new\n"}).say("done")
+    plan = Plan(steps=[Step(id="work", agent="developer", prompt="go", workdir="sub")])
+    async with library.open(runners=[ScriptedRunner([turn], name="cli")]) as engine:
+        state = await (await engine.start(plan, hold=False)).wait()
+    assert state.paused_for == "approval", state.steps["work"].error
+    (listed,) = server.api.get("/api/approvals").json
+    (told,) = windlass("approvals", "--json").json
+    step = server.api.get(f"/api/executions/{state.id}/steps/work").json
+    page = Api(server.address, "").get(listed["link"]).body.decode()
+    for shown in (listed["diff"], told["diff"], windlass("approvals").out, step["question"]["diff"], page):
+        assert ("-of the folder\n+new" in shown, "of the project" in shown) == (True, False), shown

@@ -65,14 +65,13 @@ class ApprovalPrompt:
         allow, note = True, YES
         if not self._yes:
             from windlass.cli.always import rule_offer
-            from windlass.engine.preview import difference, rests_on
+            from windlass.engine.preview import asked_change, rests_on
 
             async with self._one_at_a_time:
                 title = f"Step {self._name(asked.step)} asks to run {asked.tool}"
                 about = ["", f"{title} with exactly:", *_pretty(asked.input)]
-                if self._view.state is not None and (
-                    change := difference(asked.input, self._view.state.workdir, asked.basis)
-                ):
+                state = self._view.state
+                if state is not None and (change := asked_change(asked, state.workdir)):
                     about += ["which changes:", *change.split("\n")]
                 if text := rests_on(asked.basis):
                     about.append(f"with: {text}")

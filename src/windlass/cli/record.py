@@ -36,7 +36,7 @@ from windlass.engine.damage import damaged_view
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
-from windlass.engine.preview import difference, rests_on
+from windlass.engine.preview import asked_change, rests_on
 from windlass.errors import Damaged
 from windlass.ports import AskedQuestion, Entry
 
@@ -196,7 +196,7 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
                 step = one.question.step
                 out(f"{one.plan}: {step} asks to use {asked.tool}, expires {iso(asked.expires_at)}")
                 print_json(asked.input)
-                if change := difference(asked.input, one.question.workdir, asked.basis):
+                if change := asked_change(asked, one.question.workdir):
                     out_lines(change.rstrip("\n"))
                 if about := rests_on(asked.basis):
                     out(f"  with: {about}")
@@ -234,5 +234,5 @@ def _question(one: AskedQuestion, asked: ev.ApprovalAsked) -> dict[str, Any]:
         "digest": asked.digest,
         **({"basis": asked.basis} if asked.basis else {}),
         "expires_at": iso(asked.expires_at),
-        "diff": difference(asked.input, one.question.workdir, asked.basis),
+        "diff": asked_change(asked, one.question.workdir),
     }

@@ -323,6 +323,8 @@ class ApprovalAsked(EventBase, frozen=True, tag="approval.asked"):
     """The question's text, if it is more than "may this be done?"."""
     basis: dict[str, str] = {}
     """Everything else that decides the effect (`file NOTES.md`, `program report`), with its hash."""
+    workdir: str = ""
+    """The folder that paths in the input start from, if it is not the execution's working directory."""
 
 
 class ApprovalAnswered(EventBase, frozen=True, tag="approval.answered"):

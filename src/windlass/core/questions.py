@@ -25,7 +25,7 @@ class OpenQuestion(NamedTuple):
     id: str
     digest: str
     workdir: str
-    """The step's working directory."""
+    """The execution's working directory."""
 
 
 class QuestionChanges(NamedTuple):

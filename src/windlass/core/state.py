@@ -238,6 +238,7 @@ class State(StateData):
             attempt=event.attempt,
             question=event.question,
             basis=event.basis,
+            workdir=event.workdir,
             seq=self.seq,
         )
         step.changes = ()

@@ -38,6 +38,8 @@ class Approval(msgspec.Struct):
     """The question's text, if it is more than "may this be done?"."""
     basis: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Everything else that decides the effect, with its hash."""
+    workdir: str = ""
+    """The folder that paths in the input start from, if it is not the execution's working directory."""
     seq: int = 0
     """The place of the question in the execution's journal."""
     untold: bool = False

@@ -56,7 +56,7 @@ class Listener(Protocol):
         ...
 
     def question(
-        self, step: StepState, digest: str, tool: str, input: Any, basis: Basis, text: str = ""
+        self, step: StepState, digest: str, tool: str, input: Any, basis: Basis, text: str, workdir: str
     ) -> ev.ApprovalAsked: ...
 
 
@@ -116,13 +116,14 @@ class AttemptContext(msgspec.Struct, eq=False):
     def unclocked(self) -> AbstractContextManager[None]:
         return off_the_clock(self.limit)
 
-    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
+    async def ask(self, tool: str, input: Any, workdir: Path, *, use: str = "", question: str = "") -> PersonAnswer:
         named = f"{self.step.id}#{use}" if use else self.step.id
+        folder = "" if workdir == Path(self.state.workdir) else str(workdir)
         self._one_at_a_time = self._one_at_a_time or asyncio.Lock()
         async with self._one_at_a_time:
             asked: Basis | None = None
             while True:
-                basis = await asyncio.to_thread(self._basis, tool, input)
+                basis = await asyncio.to_thread(self._basis, tool, input, workdir)
                 digest = digest_of(named, tool, input, basis)
                 answered = (self.step.answers or {}).get(digest)
                 if answered is not None:
@@ -131,14 +132,14 @@ class AttemptContext(msgspec.Struct, eq=False):
                 again = asked_again(changes(before, basis)) if before is not None else ""
                 text = "; ".join(filter(None, (question, again)))
                 answer = self._driver.asked(self.step.id, digest)
-                self._driver.hear(self._driver.question(self.step, digest, tool, input, basis, text))
+                self._driver.hear(self._driver.question(self.step, digest, tool, input, basis, text, folder))
                 with off_the_clock(self.limit):
                     if not (said := await answer).allow:
                         return PersonAnswer(False, said.note, basis)
                 asked = basis  # allowed: found above in the next turn, unless something changed meanwhile
 
-    def _basis(self, tool: str, input: Any) -> dict[str, str]:
-        return self._gates.basis(self.tools.get(tool), input, Path(self.state.workdir), self.tools)
+    def _basis(self, tool: str, input: Any, workdir: Path) -> dict[str, str]:
+        return self._gates.basis(self.tools.get(tool), input, workdir, self.tools)
 
     def _asked_before(self, named: str, tool: str, input: Any) -> Basis | None:
         """The basis of the last answer to the same question."""
@@ -168,9 +169,9 @@ class ReopenedContext(AttemptContext):
     def close(self) -> None:
         """Nobody can send a message to it: its step is completed."""
 
-    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
+    async def ask(self, tool: str, input: Any, workdir: Path, *, use: str = "", question: str = "") -> PersonAnswer:
         assert self._within is not None
-        return await self._within.ask(tool, input, use=use, question=question)
+        return await self._within.ask(tool, input, workdir, use=use, question=question)
 
 
 @contextmanager

@@ -424,11 +424,13 @@ class Driver:
         self._deaf.add(step)
 
     def question(
-        self, step: StepState, digest: str, tool: str, input: Any, basis: Mapping[str, str], text: str = ""
+        self, step: StepState, digest: str, tool: str, input: Any, basis: Mapping[str, str], text: str, workdir: str
     ) -> ev.ApprovalAsked:
         now = self._world.clock.now()
         expires_at = now + (step.spec.approve_within or self._world.policy.approval_expiry)
-        return ev.ApprovalAsked(now, step.id, digest, tool, input, expires_at, step.attempts, text, dict(basis))
+        return ev.ApprovalAsked(
+            now, step.id, digest, tool, input, expires_at, step.attempts, text, dict(basis), workdir
+        )
 
     async def _let_go(self) -> None:
         """Leave nothing running: on a clean end there is nothing, after an error there may be."""

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.approval import ABSENT
+from windlass.core.events import ApprovalAsked
+from windlass.core.step import Approval
 
-__all__ = ["MAX_DIFF", "difference", "rests_on"]
+__all__ = ["MAX_DIFF", "asked_change", "difference", "rests_on"]
 
 _NO_BASIS: Mapping[str, str] = {}
 MAX_FILE = 1 << 20
@@ -35,6 +37,11 @@ def rests_on(basis: Mapping[str, str]) -> str:
         if not label.startswith(("step ", "tool ", "question "))
     ]
     return ", ".join(shown)
+
+
+def asked_change(asked: ApprovalAsked | Approval, workdir: str | Path) -> str | None:
+    """The difference that this question is about, in the folder that it names, else in the execution's `workdir`."""
+    return difference(asked.input, asked.workdir or workdir, asked.basis)
 
 
 def difference(input: Any, workdir: str | Path, basis: Mapping[str, str] = _NO_BASIS) -> str | None:

@@ -133,8 +133,8 @@ class Contact(Protocol):
         the step of this attempt."""
         ...
 
-    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
-        """Ask a person about a use of a tool with exactly this input.
+    async def ask(self, tool: str, input: Any, workdir: Path, *, use: str = "", question: str = "") -> PersonAnswer:
+        """Ask a person about a use of a tool with exactly this input, in this folder.
 
         The same is not asked twice; `use` tells uses apart that are to be asked about one by one. `question` is its
         text, if it is more than "may this be done?".

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from windlass.engine.engine import Engine
-from windlass.engine.preview import difference, rests_on
+from windlass.engine.preview import asked_change, rests_on
 from windlass.errors import WindlassError
 from windlass.redact import Redactor
 from windlass.server.access import SESSION_LIFE, Access
@@ -77,7 +77,7 @@ def approval_pages(engine: Engine, access: Access) -> list[Route]:
         if asked is None or asked.digest != digest or asked.allow is not None:
             return _page("Answered", "<p>This question was answered already, or is no longer open.</p>", 410)
         exactly = html.escape(json.dumps(asked.input, indent=2, ensure_ascii=False))
-        diff = difference(asked.input, state.workdir, asked.basis)
+        diff = asked_change(asked, state.workdir)
         change = f"<p>which changes:</p><pre>{html.escape(diff)}</pre>" if diff else ""
         if about := rests_on(asked.basis):
             change += f"<p>with: {html.escape(about)}</p>"

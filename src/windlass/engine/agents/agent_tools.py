@@ -100,7 +100,8 @@ class AgentTools:
             return Permit()
         allowed = verdict(self._permissions, name, arguments)
         if allowed is None or (allowed and question):
-            return Permit.of(await self._contact.ask(name, dict(arguments), use=use, question=question))
+            folder = self._call.workdir
+            return Permit.of(await self._contact.ask(name, dict(arguments), folder, use=use, question=question))
         return Permit(None if allowed else "denied by its role or the settings")
 
     def _only_looks(self, name: str, arguments: Mapping[str, Any]) -> bool:

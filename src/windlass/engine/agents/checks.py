@@ -185,7 +185,7 @@ class WorkChecks:
         if tool is not None and tool.is_program:
             # A name of its own each time: what an earlier one has called is not taken for what this one calls.
             name = f"check-{position}-{uuid.uuid4().hex[:8]}"
-            origin = ProgramOrigin(StepCaller(self._contact, self._policy), name)
+            origin = ProgramOrigin(StepCaller(self._contact, self._policy, self._call.workdir), name)
             call = self._call.within(name, origin, line=True)
         else:
             call = self._call.within(f"check-{position}")
@@ -194,7 +194,7 @@ class WorkChecks:
     async def _ask(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Ask a person first, where the settings say so for this tool."""
         if self._policy.asks_for(self._contact.step.spec.approve, name):
-            answer = await self._contact.ask(name, dict(arguments), use="check")
+            answer = await self._contact.ask(name, dict(arguments), self._call.workdir, use="check")
             if not answer.allow:
                 raise ToolError("the check was denied by a person", category=Category.PERMISSION)
 

@@ -209,7 +209,7 @@ class EngineHost:
         allowed = self._tools.verdict(tool, input) if ours else verdict(self._permissions, tool, input)
         if allowed is not None:
             return Answer(allowed, "" if allowed else "denied by its role or the settings")
-        answer = await self._contact.ask(tool, input)
+        answer = await self._contact.ask(tool, input, self._call.workdir)
         return Answer(answer.allow, answer.note)
 
     def tools(self, choose: ChooseTools | None = None) -> list[ToolSpec]:

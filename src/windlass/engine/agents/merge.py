@@ -134,7 +134,7 @@ async def _ask(deps: AgentDeps, folder: MergeFolder, contact: Contact, target: s
         difference = f"{difference[:LONGEST_DIFFERENCE]}\n… see all of it: git diff {target}...{folder.branch}\n"
     commit = await asyncio.to_thread(folder.kept)
     shown = {"target": target, "branch": folder.branch, "commit": commit, "diff": difference}
-    answer = await contact.ask(MERGE, shown)
+    answer = await contact.ask(MERGE, shown, folder.workdir)
     return "" if answer.allow else f"denied by a person{f': {answer.note}' if answer.note else ''}"
 
 

@@ -117,8 +117,10 @@ class AgentTool(Tool):
         return [*named, *self.validate(arguments)]
 
     def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
-        """Hashes of the agent's role and skills."""
-        return self.briefing.basis(workdir, str(arguments.get("role", "")), arguments.get("skills", ()))
+        """Hashes of the agent's role and skills, as they are seen from the folder that the step names."""
+        return self.briefing.basis(
+            workdir / (arguments.get("workdir") or ""), str(arguments.get("role", "")), arguments.get("skills", ())
+        )
 
     def circuit(self, arguments: Mapping[str, Any]) -> None:
         """Runtimes have breakers, each its own."""

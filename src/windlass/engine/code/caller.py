@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -59,8 +60,8 @@ def callable_names(names: list[str]) -> list[str]:
 class StepCaller:
     """A step of a plan: its author wrote the program, so its calls are asked about as steps are."""
 
-    def __init__(self, contact: Contact, policy: Policy) -> None:
-        self._contact, self._policy = contact, policy
+    def __init__(self, contact: Contact, policy: Policy, workdir: Path) -> None:
+        self._contact, self._policy, self._workdir = contact, policy, workdir
         self._tools: Toolbox = contact.tools
 
     def names(self) -> list[str]:
@@ -79,7 +80,8 @@ class StepCaller:
     async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> Permit:
         if not question and not self.asks(name, arguments):
             return Permit()
-        return Permit.of(await self._contact.ask(name, dict(arguments), use=use, question=question))
+        asked = await self._contact.ask(name, dict(arguments), self._workdir, use=use, question=question)
+        return Permit.of(asked)
 
 
 class Tree(msgspec.Struct):

@@ -67,7 +67,7 @@ class Composed(Tool):
         origin = (
             call.origin
             if isinstance(call.origin, ProgramOrigin)
-            else ProgramOrigin(StepCaller(call.contact, self.policy))
+            else ProgramOrigin(StepCaller(call.contact, self.policy, call.workdir))
         )
         self._bounded(origin)
         grants = self.composed.grants

@@ -106,7 +106,7 @@ class CodeTool(Tool):
         return await run_program(
             self.desk,
             call,
-            ours or ProgramOrigin(StepCaller(contact, self.policy)),
+            ours or ProgramOrigin(StepCaller(contact, self.policy, call.workdir)),
             arguments["source"],
             data,
             grants=None if grants is None else tuple(grants),

@@ -19,7 +19,7 @@ from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
 from windlass.engine.lookup import find_step
-from windlass.engine.preview import difference
+from windlass.engine.preview import asked_change
 from windlass.engine.run_request import RunRequest
 from windlass.errors import Ambiguous, NotFound, UsageError
 from windlass.homes import user_folder
@@ -259,7 +259,7 @@ PAGE, LARGEST_PAGE = 100, 1000
 
 def _shown(service: Service, found: AskedQuestion, asked: ApprovalAsked) -> dict[str, Any]:
     question = found.question
-    diff = difference(asked.input, question.workdir, asked.basis)
+    diff = asked_change(asked, question.workdir)
     shown = json.dumps(asked.input, ensure_ascii=False) + (diff or "")
     return {
         "id": question.id,

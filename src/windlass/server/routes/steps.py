@@ -18,7 +18,7 @@ from windlass.core.timeline import Timeline
 from windlass.core.transitions import StepStatus
 from windlass.core.view import items_of, progress, question_view, step_view, summary, waits_because, waits_for
 from windlass.engine.lookup import find_step
-from windlass.engine.preview import difference
+from windlass.engine.preview import asked_change
 from windlass.engine.timelines import PAGE, Timelines
 from windlass.ports import Entry
 from windlass.server import models
@@ -144,7 +144,7 @@ def step_list_routes(service: Service) -> APIRouter:
         view = step_view(timeline.state, found, await engine.stale(timeline.state) if at is None else frozenset())
         if at is None and found.approval is not None and view["question"]:
             asked, workdir = found.approval, timeline.state.workdir
-            view["question"]["diff"] = await asyncio.to_thread(difference, asked.input, workdir, asked.basis)
+            view["question"]["diff"] = await asyncio.to_thread(asked_change, asked, workdir)
         return answer({"execution": head.id, "seq": timeline.state.seq, **view, **_shape(timeline, found)})
 
     @router.get(
