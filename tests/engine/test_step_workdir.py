@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from agent_worlds import AgentWorld, agent, occurred, plan
@@ -132,6 +132,46 @@ async def test_b5_a_file_tool_stays_in_the_working_directory_whatever_the_folder
     error = state.steps["read"].error
     assert error is not None
     assert "not inside the working directory" in error.message
+
+
+@pytest.mark.parametrize(("given", "found"), [(None, "nothing"), ("", "the text ''"), (["a", "b"], "a list")])
+async def test_b5_a_workdir_that_gives_no_folder_fails_every_kind_of_step(
+    project: Project, sandbox: Sandbox, given: object, found: str
+) -> None:
+    how: dict[str, Any] = {"workdir": "{{ inputs.folder }}", "retry": 0, "importance": "optional"}
+    steps = [
+        Step(id="command", run="touch made", **how),
+        Step(id="file", tool="files.write", with_={"path": "made", "content": ""}, **how),
+        agent("agent", **how),
+    ]
+    program = code("return await tools.shell({argv: ['touch', 'made']})", **how)
+    runner, inputs = writer(), {"folder": given}
+    states = [
+        await AgentWorld(project, runner).run(plan(*steps, inputs=inputs)),
+        await CodeWorld(project, sandbox).run(plan(program, inputs=inputs)),
+    ]
+    errors = [step.error for state in states for step in state.steps.values()]
+    assert {error and (error.category, error.message) for error in errors} == {
+        (Category.CONFIGURATION, f"`workdir` must be the path of a folder, but '{{{{ inputs.folder }}}}' gives {found}")
+    }
+    assert (runner.requests, list(project.path.rglob("made"))) == ([], [])
+
+
+async def test_d10_paths_of_an_edited_step_are_in_its_folder(project: Project) -> None:
+    project.file("sub/a", "1")
+    project.file("sub/b/here", "")
+    new = {"path": "a", "content": "2", "mode": "create"}
+    write = Step(id="write", tool="files.write", workdir="{{ inputs.folder }}", with_=new, retry=0)
+    look = Step(id="look", tool="files.list", workdir="sub", with_={"path": "b", "glob": "{{ inputs.glob }}"}, retry=0)
+    world = AgentWorld(project, writer())
+    state = await world.run(plan(write, look, inputs={"folder": "sub", "glob": "*/here"}))
+    async with world.engine() as engine:
+        await engine.retry(state.id, "write", edits={"path": "c"})
+        await engine.retry(state.id, "look", edits={"recursive": True})
+        state = await (await engine.resume(state.id, hold=False)).wait()
+    assert state.steps["write"].output["path"] == "sub/c"
+    assert (project.path / "sub/c").read_text() == "2"
+    assert state.steps["look"].output["path"] == "sub/b"
 
 
 def noting(*contents: str) -> ScriptedRunner:

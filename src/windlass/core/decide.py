@@ -24,7 +24,7 @@ from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import MODEL_API, Category, Failure
 from windlass.plan.marking import unmarked
 from windlass.plan.model import MAX_STEPS, MERGE, Approve, Effect, Importance
-from windlass.plan.prepare import PreparedStep
+from windlass.plan.prepare import NoFolder, PreparedStep
 from windlass.plan.template import TemplateProblem
 
 __all__ = ["Command", "Launch", "Policy", "Record", "Stop", "decide", "no_tool"]
@@ -359,9 +359,12 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
     prepared = step.prepared
     try:
         compiled = prepared.arguments
-        arguments = compiled.render(_NO_SCOPE if compiled.constant else scope_of(state, step))
+        scope = _NO_SCOPE if compiled.constant else scope_of(state, step)
+        arguments = compiled.render(scope)
         if step.edits is not None or step.runtime or step.model:
             arguments = edited(step, arguments)
+        if prepared.workdir is not None:
+            arguments = prepared.in_workdir(arguments, scope)
     except TemplateProblem as problem:
         return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
     if prepared.is_agent:
@@ -420,6 +423,9 @@ def _gather(step: StepState, now: float) -> ev.Event:
 
 
 def _bad_template(step: StepState, problem: TemplateProblem) -> Failure:
+    if isinstance(problem, NoFolder):
+        advice = ("correct `workdir` in the plan, or the value that it reads",)
+        return Failure(Category.CONFIGURATION, str(problem), where=step.id, advice=advice)
     return Failure(
         Category.LOGIC,
         f"a template could not be filled in: {unmarked(str(problem))}",

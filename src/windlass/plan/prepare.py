@@ -12,7 +12,11 @@ from windlass.plan.graph import Graph
 from windlass.plan.model import Approve, Effect, Plan, Step, ToolCheck
 from windlass.plan.template import Compiled, TemplateProblem, compile_expression, compile_value
 
-__all__ = ["Prepared", "PreparedStep", "prepare"]
+__all__ = ["NoFolder", "Prepared", "PreparedStep", "prepare"]
+
+
+class NoFolder(TemplateProblem):
+    """A `workdir` whose template gives something else than the path of a folder."""
 
 
 class PreparedStep(msgspec.Struct, eq=False):
@@ -27,19 +31,34 @@ class PreparedStep(msgspec.Struct, eq=False):
     timeout: float | None
     effect: Effect | None
     approve: Approve
+    workdir: str | None
     _compiled: Compiled | None = None
 
     @classmethod
     def of(cls, spec: Step) -> PreparedStep:
         branches = spec.when is not None or spec.foreach is not None
-        return cls(spec, spec.tool_name, spec.is_agent, branches, spec.timeout, spec.effect, spec.approve)
+        timeout, effect, approve = spec.timeout, spec.effect, spec.approve
+        return cls(spec, spec.tool_name, spec.is_agent, branches, timeout, effect, approve, spec.workdir)
 
     @property
     def arguments(self) -> Compiled:
-        """Its arguments, ready to have their templates filled in."""
+        """Its arguments, ready to have their templates filled in. Constant only if its `workdir` is, too."""
         if self._compiled is None:
-            self._compiled = _compiled(self.spec)
+            found = _compiled(self.spec)
+            fixed = found.constant and (self.workdir is None or compile_value(self.workdir).constant)
+            self._compiled = Compiled(found.render, fixed)
         return self._compiled
+
+    def in_workdir(self, arguments: Mapping[str, Any], scope: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments with their paths in its `workdir`. Commands, agents and programs have it as an argument."""
+        from windlass.plan.file_arguments import in_folder  # few plans need it
+
+        folder = compile_value(self.workdir).render(scope)
+        if not isinstance(folder, str) or not folder.strip():
+            from windlass.plan.schema import kind_of
+
+            raise NoFolder(f"`workdir` must be the path of a folder, but {self.workdir!r} gives {kind_of(folder)}")
+        return arguments if self.tool == "shell" else in_folder(self.tool, arguments, folder)
 
 
 class Prepared:
@@ -83,9 +102,7 @@ def _compiled(step: Step) -> Compiled:
     if step.output is not None or any(isinstance(one, ToolCheck) and one.code for one in step.all_checks):
         return _beside_literals(step.arguments)
     if not step.is_code:
-        if step.workdir is None or step.is_agent or step.tool_name == "shell":
-            return compile_value(step.arguments)
-        return _in_workdir(step.tool_name, compile_value(step.arguments), compile_value(step.workdir))
+        return compile_value(step.arguments)
     told = step.arguments
     filled = compile_value({name: told[name] for name in ("args", "workdir") if name in told})
     if filled.constant:  # the source is no template, whatever braces it has
@@ -110,15 +127,6 @@ def _beside_literals(arguments: Mapping[str, Any]) -> Compiled:
         return found
 
     return Compiled(render, filled.constant)
-
-
-def _in_workdir(tool: str, arguments: Compiled, folder: Compiled) -> Compiled:
-    from windlass.plan.file_arguments import in_folder  # few plans need it
-
-    return Compiled(
-        lambda scope: in_folder(tool, arguments.render(scope), str(folder.render(scope))),
-        arguments.constant and folder.constant,
-    )
 
 
 _KEPT = 16

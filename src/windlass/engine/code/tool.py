@@ -111,7 +111,7 @@ class CodeTool(Tool):
             data,
             grants=None if grants is None else tuple(grants),
             limits=limits,
-            folder=str(arguments.get("workdir") or "") if ours is None else "",
+            folder=arguments.get("workdir", "") if ours is None else "",
         )
 
 
