@@ -123,7 +123,45 @@ async def test_b5_calls_of_a_program_are_in_the_folder(project: Project, sandbox
     world = CodeWorld(project, sandbox)
     state = await world.run(plan(code(source, workdir="{{ inputs.folder }}"), inputs={"folder": "sub"}))
     work = state.steps["work"]
-    assert work.output == ["here\nmade\n", True, ["sub/here", "sub/made"]], work.error
+    assert work.output == ["here\nmade\n", True, ["here", "made"]], work.error
+
+
+async def test_b5_paths_in_results_can_be_given_to_the_next_call_of_a_program(
+    project: Project, sandbox: Sandbox
+) -> None:
+    project.file("sub/a/here", "x")
+    project.file("above", "y")
+    source = """
+        const {entries} = await tools.files.list({path: "a"});
+        const found = await tools.files.search({pattern: "x"});
+        const moved = await tools.files.move({from: entries[0].path, to: "there"});
+        const made = await tools.files.apply({changes: [{do: "write", path: moved.to, content: "z"}]});
+        const above = await tools.files.read({path: "../above"});
+        const again = await tools.files.read({path: above.path});
+        const top = await tools.files.list({path: ".."});
+        return [entries[0].path, found.path, found.matches[0].path, moved, made.changes[0].path, above.path,
+                again.content, (await tools.files.list({path: top.path})).entries.length, top.entries.length];
+    """
+    for folder in ("sub", str(project.path / "sub")):
+        project.file("sub/a/here", "x")
+        (project.path / "sub/there").unlink(missing_ok=True)
+        state = await CodeWorld(project, sandbox).run(plan(code(source, workdir=folder)))
+        work = state.steps["work"]
+        moved = {"from": "a/here", "to": "there", "type": "file", "replaced": False}
+        above, count = str(project.path / "above"), len(list(project.path.iterdir())) - 1
+        assert work.output == ["a/here", ".", "a/here", moved, "there", above, "y", count, count], work.error
+
+
+async def test_b5_a_program_in_a_folder_cannot_patch_the_files_outside(project: Project, sandbox: Sandbox) -> None:
+    project.file("a.txt", "one\n")
+    project.file("sub/a.txt", "one\n")
+    patch = "--- a/a.txt\\n+++ b/a.txt\\n@@ -1 +1 @@\\n-one\\n+two\\n"
+    source = f'return await tools.files.patch({{patch: "{patch}"}})'
+    state = await CodeWorld(project, sandbox).run(plan(code(source, workdir="sub", retry=0)))
+    error = state.steps["work"].error
+    assert error is not None
+    assert "`workdir` does not change the paths of a patch: they are in its text" in error.message
+    assert [(project.path / name).read_text() for name in ("a.txt", "sub/a.txt")] == ["one\n"] * 2
 
 
 async def test_b5_a_file_tool_stays_in_the_working_directory_whatever_the_folder(project: Project) -> None:

@@ -90,7 +90,7 @@ class Tree(msgspec.Struct):
     limits: ProgramLimits
     wall: asyncio.Timeout | None = None
     folder: str = ""
-    """The `workdir` of the step: paths in the arguments of calls are in it."""
+    """The `workdir` of the step: paths in the arguments and results of calls are from it."""
     calls: int = 0
     cpu: float = 0.0
     log: int = 0

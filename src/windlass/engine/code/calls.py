@@ -23,6 +23,7 @@ from windlass.engine.code.failures import raised
 from windlass.engine.contact import off_the_clock
 from windlass.engine.perform import storable
 from windlass.errors import ApprovalOutdated, Category, Failure
+from windlass.plan.file_arguments import PATCH, PATCH_HAS_PATHS, from_folder
 from windlass.plan.model import Effect
 from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, Meter, ProgramRun, Tool
 
@@ -71,6 +72,8 @@ class Calls(msgspec.Struct, frozen=True):
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from error
             return self._failed(asked, raised(error), used=meter.used)
+        if self.tree.folder:
+            value = from_folder(asked.tool, value, self.tree.folder, str(self.call.workdir))
         at, step, name = self.clock.now(), self.contact.step.id, self.name(asked.number)
         # A read can be made again; the result of a change must be on disk soon.
         done = effect is not Effect.NONE
@@ -114,11 +117,17 @@ class Calls(msgspec.Struct, frozen=True):
         if tool is None:
             self.contact.tell(self._started(asked, Effect.NONE))
             raise _refused(Category.PERMISSION, f"{asked.tool} is not granted to this program")
-        problems = tool.validate(asked.arguments)
-        if problems:
+        if problem := self._problem(tool, asked):
             self.contact.tell(self._started(asked, Effect.NONE))
-            raise _refused(Category.LOGIC, f"{asked.tool} cannot take these arguments: {'; '.join(problems)}")
+            raise _refused(Category.LOGIC, problem)
         return tool
+
+    def _problem(self, tool: Tool, asked: GuestCall) -> str:
+        """Why the call cannot be made with these arguments; empty if it can."""
+        if self.tree.folder and asked.tool == PATCH:
+            return PATCH_HAS_PATHS
+        problems = tool.validate(asked.arguments)
+        return f"{asked.tool} cannot take these arguments: {'; '.join(problems)}" if problems else ""
 
     async def _approved(self, asked: GuestCall, effect: Effect, before: CallRecord | None) -> Basis | None:
         """Ask for permission; returns the basis of a person's answer, if one was asked."""
