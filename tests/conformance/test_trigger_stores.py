@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from windlass.core.triggers import Firing, FiringStatus, TriggerState
+from windlass.core.triggers import Firing, FiringStatus, TriggerState, delivery_of
 from windlass.journal.stores import HomeStores
 from windlass.journal.triggers import KEPT, SHOWN
 from windlass.ports.deliveries import HookDelivery, HookRefusal
@@ -189,6 +189,44 @@ async def test_l1_a_delivery_that_started_nothing_is_new_when_it_comes_again(sto
         kept[status] = (await store.deliveries.receive(PLAN, NAME, sent._replace(at=9.0))).at
     assert kept == {DUE: 1.0, STARTED: 1.0, SKIPPED: 9.0, FiringStatus.REFUSED: 9.0}
     assert [one.id for one in await store.deliveries.undecided(PLAN, NAME, 10)] == ["d-2", "d-3"]
+
+
+async def received(store: TriggerStore, *firings: FiringStatus) -> TriggerState:
+    """A trigger with deliveries d-0, d-1 and so on, with bodies 0, 1 and so on, that these became of."""
+    state = await begun(store)
+    for number in range(len(firings)):
+        await store.deliveries.receive(PLAN, NAME, delivery(f"d-{number}", b"%d" % number))
+    made = [Firing(f"delivery d-{number}", 5.0, f"id-{number}", status) for number, status in enumerate(firings)]
+    assert await store.write(PLAN, NAME, msgspec.structs.replace(state, version=2), made)
+    return state
+
+
+async def test_l1_no_id_of_a_skipped_delivery_lets_a_body_start_again(store: TriggerStore) -> None:
+    await received(store, SKIPPED, STARTED)
+    as_skipped, as_started = delivery("d-0", b"1", 9.0), delivery("d-1", b"0", 9.0)
+    assert (await store.deliveries.receive(PLAN, NAME, as_skipped)).id == "d-1"
+    assert (await store.deliveries.receive(PLAN, NAME, as_started)).id == "d-1"
+    assert await store.deliveries.undecided(PLAN, NAME, 10) == []
+
+
+async def test_l1_a_skipped_body_is_not_new_as_another_event_or_after_its_id_was_used(store: TriggerStore) -> None:
+    await received(store, SKIPPED, SKIPPED)
+    first = delivery("d-0", b"0")._replace(body=b"")
+    for repeated in (delivery("d-0", b"1", 9.0), delivery("d-9", b"0", 9.0)._replace(event="release")):
+        assert (await store.deliveries.receive(PLAN, NAME, repeated)).at == 5.0
+    assert await store.deliveries.receive(PLAN, NAME, first._replace(event="release")) == first
+    assert await store.deliveries.undecided(PLAN, NAME, 10) == []
+
+
+async def test_l1_a_refused_start_is_known_after_its_delivery_came_again(store: TriggerStore) -> None:
+    await received(store, SKIPPED, FiringStatus.REFUSED)
+    for number in range(2):
+        again = delivery(f"d-{number}", b"%d" % number, 9.0)
+        assert await store.deliveries.receive(PLAN, NAME, again) == again
+    assert len(await store.deliveries.undecided(PLAN, NAME, 10)) == 2
+    state = await store.state(PLAN, NAME)
+    assert state is not None
+    assert [(delivery_of(one), one.status) for one in state.firings] == [("d-1", FiringStatus.REFUSED)]
 
 
 async def test_l1_refused_requests_are_counted_with_the_last_reason(store: TriggerStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 
 import pytest
 
@@ -38,6 +39,13 @@ def test_l1_a_secret_that_is_missing_or_short_fits_nothing() -> None:
     nothing = hmac.new(b"", BODY, hashlib.sha256).hexdigest()
     for secret in (None, ""):
         assert trouble(nothing, secret) == "the variable HOOK_SECRET is not set where windlass serve runs"
+
+
+def test_l1_a_secret_that_is_no_text_signs_by_its_bytes() -> None:
+    secret = b"\xff" * 16
+    made = hmac.new(secret, BODY, hashlib.sha256).hexdigest()
+    assert trouble(made, os.fsdecode(secret)) == ""
+    assert trouble(SIGNATURE, os.fsdecode(secret)) == "its signature is not that of the secret in HOOK_SECRET"
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 101, "\x1b[2J", "\xe4"])

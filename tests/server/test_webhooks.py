@@ -126,6 +126,26 @@ def test_l1_a_delivery_that_started_nothing_is_accepted_when_it_is_sent_again(ho
     assert hook.send({"ref": "main"}, "d-1").json["status"] == "duplicate"
 
 
+def test_l1_a_recorded_body_starts_nothing_by_another_id_or_event(hook: Hook) -> None:
+    hook.send({"ref": "ping"}, "p-1", X_GitHub_Event="ping")
+    wait_until(lambda: "p-1 skipped" in hook.why(), "it is decided on")
+    answer = hook.send({"ref": "main"}, "d-1").json
+    hook.wait_for("main")
+    for repeated in (hook.send({"ref": "main"}, "p-1"), hook.send({"ref": "ping"}, "d-1", X_GitHub_Event="ping")):
+        assert (repeated.status, repeated.json) == (200, {"status": "duplicate", "execution": answer["execution"]})
+    assert hook.send({"ref": "ping"}, "p-2").json["status"] == "duplicate"
+    assert hook.project.ids() == [answer["execution"]]
+
+
+def test_l1_one_delivery_that_cannot_start_pauses_its_trigger_when_it_is_sent_again(hook: Hook) -> None:
+    hook.project.plan(PLAN.replace("{body: {}}", "{body: a text}").replace("{id: push,", "{id: push, pause_after: 2,"))
+    for number in (1, 2):
+        assert hook.send({"ref": "main"}, "d-1").json["status"] == "accepted"
+        wait_until(lambda number=number: hook.why().count("d-1 refused") == number, "it could not start")
+    hook.send({"ref": "next"}, "d-2")
+    wait_until(lambda: "d-2 skipped: paused: the last 2 executions failed" in hook.why(), "it is paused")
+
+
 @pytest.mark.parametrize("point", ["delivered", "created"])
 def test_l1_d2_a_server_that_is_killed_over_a_delivery_leaves_it_to_the_next(
     project: Project, windlass: Windlass, serve: Serve, point: str

@@ -222,9 +222,12 @@ def watched_file(firing: Firing) -> str:
 
 
 def delivery_of(firing: Firing) -> str:
-    """The id of the delivery that a firing of a webhook is for; empty for another firing."""
+    """The id of the delivery that a firing of a webhook is for; empty for another firing.
+
+    After the id stands the execution, if the delivery was sent again.
+    """
     kind, _, name = firing.key.partition(" ")
-    return name if kind == DELIVERY else ""
+    return name.partition(" ")[0] if kind == DELIVERY else ""
 
 
 def _failing(trigger: Trigger, firings: Sequence[Firing], since: float) -> str:

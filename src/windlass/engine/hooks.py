@@ -1,13 +1,14 @@
 """Webhooks of scheduled plans: their paths, whether a request is signed, and what a delivery is known by (L1).
 
 The signature covers the body and nothing else. So a delivery is known by its id and by its body: whoever repeats a
-request, with another id or without, starts nothing.
+request, with another id or event or without, starts nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 from collections.abc import Mapping
 
@@ -38,7 +39,7 @@ def signature_trouble(hook: WebhookTrigger, headers: Mapping[str, str], body: by
     given = headers.get(hook.header, "").strip().lower().removeprefix("sha256=")
     if not given:
         return f"it has no signature in {hook.header}"
-    made = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    made = hmac.new(os.fsencode(secret), body, hashlib.sha256).hexdigest()
     fits = hmac.compare_digest(made.encode(), given.encode())
     return "" if fits else f"its signature is not that of the secret in {name}"
 

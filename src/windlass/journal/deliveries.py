@@ -2,7 +2,8 @@
 
 A delivery is on disk before its sender gets an answer, and a turn of its trigger makes a firing of it. Its body is
 dropped when its execution has it, or when it is decided that there is none; its id and digest stay as long as the
-firing, so that the same delivery starts nothing twice. One that started nothing is forgotten when it comes again.
+firing, so that the same delivery starts nothing twice. One that started nothing is forgotten when it comes again,
+with the same body and event; only the body is signed, so another event or id makes nothing new of it.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ class SqliteDeliveries:
 
     async def receive(self, plan: str, trigger: str, delivery: HookDelivery) -> HookDelivery:
         def work(db: SqlConnection) -> HookDelivery:
-            sql = f"SELECT id, at, digest, event, body FROM schedule_deliveries WHERE {_OF_TRIGGER} AND "
-            row = db.execute(f"{sql} (id = ? OR digest = ?)", (plan, trigger, delivery.id, delivery.digest)).fetchone()
-            if row is not None and not _forget_unstarted(db, plan, trigger, row[0]):
-                return _delivery(row, bytes(row[4]))
+            rows = _matching(db, plan, trigger, delivery)
+            for row in rows:
+                is_same = (row[2], row[3]) == (delivery.digest, delivery.event)
+                if not (is_same and row[5]):
+                    return _delivery(row, bytes(row[4]))
+            for row in rows:
+                _forget(db, plan, trigger, row[0])
             sql = (
                 "INSERT INTO schedule_deliveries (plan, name, id, at, digest, event, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
             )
@@ -78,13 +82,24 @@ class SqliteDeliveries:
         return {name: HookRefusal(*rest) for name, *rest in rows}
 
 
-def _forget_unstarted(db: SqlConnection, plan: str, trigger: str, delivery: str) -> bool:
-    """Forget a delivery of which it was decided that it starts nothing: sent again, it is a new one."""
-    sql = f"DELETE FROM schedule_firings WHERE {_OF_TRIGGER} AND key = ? AND status IN ('refused', 'skipped')"
-    if db.execute(sql, (plan, trigger, f"{DELIVERY} {delivery}")).rowcount == 0:
-        return False
+def _matching(db: SqlConnection, plan: str, trigger: str, delivery: HookDelivery) -> list[Sequence[Any]]:
+    """Deliveries with the same id or body, those with the same body first; the last column: it started nothing."""
+    unstarted = f"EXISTS ({_FIRING} AND f.status IN ('refused', 'skipped'))"
+    sql = (
+        f"SELECT id, at, digest, event, body, {unstarted} FROM schedule_deliveries "
+        f"WHERE {_OF_TRIGGER} AND (id = ? OR digest = ?)"
+    )
+    rows = db.execute(sql, (plan, trigger, delivery.id, delivery.digest)).fetchall()
+    return sorted(rows, key=lambda row: row[2] != delivery.digest)
+
+
+def _forget(db: SqlConnection, plan: str, trigger: str, delivery: str) -> None:
+    """Forget a delivery that started nothing. A refused start stays under another key: `pause_after` counts it."""
+    of_firing = (plan, trigger, f"{DELIVERY} {delivery}")
+    sql = f"WHERE {_OF_TRIGGER} AND key = ?"
+    db.execute(f"UPDATE schedule_firings SET key = key || ' ' || execution {sql} AND status = 'refused'", of_firing)
+    db.execute(f"DELETE FROM schedule_firings {sql}", of_firing)
     db.execute(f"DELETE FROM schedule_deliveries WHERE {_OF_TRIGGER} AND id = ?", (plan, trigger, delivery))
-    return True
 
 
 def _delivery(row: Sequence[Any], body: bytes) -> HookDelivery:

@@ -35,8 +35,8 @@ class DeliveryStore(Protocol):
     """Keeps them among all processes of a home."""
 
     async def receive(self, plan: str, trigger: str, delivery: HookDelivery) -> HookDelivery:
-        """Keep a delivery; gives the one from before instead, if that had the same id or the same body, and was
-        not skipped or refused."""
+        """Keep a delivery; gives the one from before instead, if one had the same id or the same body. One that was
+        skipped or refused is replaced if it comes again with the same body and event."""
         ...
 
     async def undecided(self, plan: str, trigger: str, limit: int) -> list[HookDelivery]:
