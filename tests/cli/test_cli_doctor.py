@@ -203,7 +203,7 @@ def test_i1_doctor_fix_takes_commands_from_its_findings_as_words(
     ran: list[list[str]] = []
     monkeypatch.setattr(doctor_fix.shutil, "which", lambda program: program)
     monkeypatch.setattr(
-        doctor_fix.subprocess, "run", lambda words, **_: ran.append(words) or SimpleNamespace(returncode=0)
+        doctor_fix.subprocess, "run", lambda words, **_: ran.append([*words]) or SimpleNamespace(returncode=0)
     )
     wrong = [Finding("a", False, "", mend), Finding("b", False, "", mend), Finding("c", False, "", "think again")]
     assert doctor_fix.fix_findings(wrong, yes=True) == 1, "each once, and no advice for people"

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -204,24 +203,3 @@ def test_c6_the_live_view_and_its_question_cannot_be_drawn_over(project: Project
     _check("stdout", ran.out)
     assert "\x1b[8m" not in ran.err
     assert "\x1b[?1049h" not in ran.err
-
-
-@pytest.mark.parametrize(
-    ("file", "advice"),
-    [
-        ("pyvenv.cfg", "get it: pip install 'windlass[code]' or npm i -g x; pip install --upgrade windlass"),
-        ("uv-receipt.toml", "get it: uv tool install 'windlass[code]' or npm i -g x; uv tool upgrade windlass"),
-        (
-            "pipx_metadata.json",
-            "get it: pipx install --force 'windlass[code]' or npm i -g x; pipx upgrade windlass",
-        ),
-    ],
-)
-def test_i1_advice_to_install_is_for_the_program_that_made_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, advice: str
-) -> None:
-    (tmp_path / file).touch()
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    told = "get it: pip install 'windlass[code]' or npm i -g x; pip install --upgrade windlass"
-    assert as_message(told) == advice
-    assert as_message("pip install requests, says a step") == "pip install requests, says a step"

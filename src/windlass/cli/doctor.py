@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Annotated
 
 from windlass.cli.command import Group, Option
+from windlass.cli.install_advice import fitting_install
 from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, refuse_postgres, stores_of
-from windlass.cli.terminal import fitting_install
 from windlass.homes import HomeJudgement
 from windlass.homes.journal_url import find_journal
 
@@ -66,7 +66,7 @@ def doctor(
         print_json({"ok": fine, "checks": [asdict(f) for f in findings]})
     else:
         for finding in findings:
-            out(f"{finding.mark} {finding.name}: {finding.detail}")
+            out(f"{finding.mark} {finding.name}: {fitting_install(finding.detail)}")
             if finding.mend:
                 out(f"    → {fitting_install(finding.mend)}")
     raise CommandEnd(0 if fine else 1)

@@ -11,12 +11,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
+from windlass.cli.install_advice import install_command
 from windlass.cli.session import attended, say
 from windlass.errors import UsageError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fix_findings"]
 
-_EXTRA = re.compile(r"\bpip install '(windlass\[[\w,]+\])'")
+_EXTRA = re.compile(r"\bpip install 'windlass\[([\w,]+)\]'")
 _NPM = re.compile(r"\bnpm i -g ([@\w./-]+)")
 _CHMOD = re.compile(r"\bchmod (700|u\+w) (.+)$")
 
@@ -38,7 +38,9 @@ def fix_findings(findings: Iterable[Finding], yes: bool) -> int:
             advice=("to run them unasked: --fix --yes",),
         )
     ran = 0
-    for command, wanted in _commands(findings):
+    for words, wanted in _commands(findings):
+        # Not before its turn: it names what the command before it has installed.
+        command = install_command(words[1]) if words[0] == "pip" else words
         shown = shlex.join(command)
         if not (wanted if yes else click.confirm(f"run {shown}?", default=wanted, err=True)):
             continue
@@ -54,28 +56,21 @@ def fix_findings(findings: Iterable[Finding], yes: bool) -> int:
     return ran
 
 
-def _commands(findings: Iterable[Finding]) -> Iterator[tuple[list[str], bool]]:
+def _commands(findings: Iterable[Finding]) -> Iterable[tuple[tuple[str, ...], bool]]:
     """Each command once, with whether it mends something that is wrong, not only missing."""
     found: dict[tuple[str, ...], bool] = {}
     for finding in findings:
         if command := _command(finding.mend):
             found[command] = found.get(command, False) or not finding.optional
-    return ((list(command), wanted) for command, wanted in found.items())
+    return found.items()
 
 
 def _command(mend: str) -> tuple[str, ...]:
-    """The command in an advice, as words; empty if it is one for people."""
+    """The command in an advice, as words, or `pip` and extras; empty if it is one for people."""
     if extra := _EXTRA.search(mend):
-        return (*_installer(), extra[1])
+        return ("pip", extra[1])
     if (package := _NPM.search(mend)) and shutil.which("npm"):
         return ("npm", "i", "-g", package[1])
     if mode := _CHMOD.search(mend):
         return ("chmod", mode[1], mode[2])
     return ()
-
-
-def _installer() -> tuple[str, ...]:
-    """The program that adds packages to the environment of this Python; one that `uv tool` made has no pip."""
-    if find_spec("pip") is None and shutil.which("uv"):
-        return ("uv", "pip", "install", "--python", sys.executable)
-    return (sys.executable, "-m", "pip", "install")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from windlass.cli.command import Argument, Group, Option
+from windlass.cli.install_advice import fitting_install
 from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, remember_home, say, stores_of
 from windlass.errors import ToolError, UsageError
 
@@ -59,7 +60,7 @@ def send_tests(
         for result in results:
             out(f"{'✓' if result['ok'] else '✗'} {result['to']}: {result['detail']}")
             if result["advice"]:
-                out(f"    → {result['advice']}")
+                out(f"    → {fitting_install(str(result['advice']))}")
     raise CommandEnd(0 if all(result["ok"] for result in results) else 1)
 
 

@@ -290,8 +290,10 @@ def exit_code(state: State) -> int:
 
 def report_error(error: WindlassError, as_json: bool, command: str = "") -> int:
     """Print an error with advice. `command` is the one that was typed, like `tools show`."""
+    from windlass.cli.install_advice import fitting_install
+
     failure = error.failure
-    advice = [as_typed(line) for line in failure.advice or _usual_advice(error, command)]
+    advice = [fitting_install(as_typed(line)) for line in failure.advice or _usual_advice(error, command)]
     if as_json:
         told: dict[str, Any] = {
             "category": str(failure.category),
@@ -306,7 +308,7 @@ def report_error(error: WindlassError, as_json: bool, command: str = "") -> int:
         print_json({"error": told})
     listed = isinstance(error, PlanInvalid | CannotResume)  # their lines are ours, an item each
     for line in f"windlass: {error.message}".split("\n") if listed else [f"windlass: {error.message}"]:
-        _write(line)
+        _write(fitting_install(line) if isinstance(error, PlanInvalid) else line)
     for line in advice:
         _write(f"  → {line}")
     return error.exit_code

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from windlass.visible import UNSAFE, visible, written_out
 
-__all__ = ["as_message", "clip", "coloured", "fitting_install", "protect_streams", "write_output"]
+__all__ = ["as_message", "clip", "coloured", "protect_streams", "write_output"]
 
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _BUT_COLOURS = re.compile(f"({_COLOUR})|[{UNSAFE}]")
@@ -26,28 +26,9 @@ CONTINUED = "\n  | "
 """Begins every line of a message but its first: a line that a name or an error brings cannot look like one of ours."""
 
 
-_INSTALL = re.compile(r"\bpip install (--force-reinstall |(?P<newer>--upgrade ))?(?='?windlass\b)")
-_INSTALLERS = {
-    "uv-receipt.toml": ("uv tool install ", "uv tool upgrade "),
-    "pipx_metadata.json": ("pipx install --force ", "pipx upgrade "),
-}
-"""Files that programs leave in an environment which they alone change, and the commands that do it."""
-
-
 def as_message(text: str) -> str:
     """Make a message safe to write to any stream; its further lines cannot be taken for messages."""
-    return visible(fitting_install(text)).replace("\n", CONTINUED)
-
-
-def fitting_install(text: str) -> str:
-    """The text with `pip install windlass…` as it works here: environments of `uv tool` and pipx are not for pip."""
-    if "pip install" not in text:
-        return text
-    found = [name for name in _INSTALLERS if os.path.exists(os.path.join(sys.prefix, name))]
-    if not found:
-        return text
-    install, upgrade = _INSTALLERS[found[0]]
-    return _INSTALL.sub(lambda match: upgrade if match["newer"] else install, text)
+    return visible(text).replace("\n", CONTINUED)
 
 
 def clip(text: str, limit: int) -> str:

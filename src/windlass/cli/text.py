@@ -237,7 +237,9 @@ def _skipped_by(state: State, failed: str) -> list[str]:
 
 def failure_lines(who: str, failure: Failure, execution: str) -> list[str]:
     """The failed step, its error and category, then advice; a command in it names the execution."""
-    advice = [_COMMAND_OF_ID.sub(rf"\1 {execution}", line) for line in failure.advice]
+    from windlass.cli.install_advice import fitting_install
+
+    advice = [fitting_install(_COMMAND_OF_ID.sub(rf"\1 {execution}", line)) for line in failure.advice]
     return [f"  ✗ {who}: {failure.message} ({failure.category})", *(f"      → {line}" for line in advice)]
 
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from windlass.cli.agents import short_path as short
+from windlass.cli.install_advice import fitting_install
 from windlass.cli.terminal import as_message, clip
 from windlass.cli.text import plural
 from windlass.engine.engine import Engine
@@ -108,7 +109,7 @@ def told_of(found: dict[str, Any]) -> str:
     for (_, tool), alike in groupby(found["tools"].items(), key=lambda one: (one[0].partition(".")[0], one[1])):
         mark = "✓" if tool["ok"] else "✗" if tool["set_up"] else "–"
         lines.append(f"{mark} {_named([name for name, _ in alike])}{': ' if tool['detail'] else ''}{tool['detail']}")
-        lines += [f"    → {tool['advice']}"] if tool["advice"] and not tool["ok"] else []
+        lines += [f"    → {fitting_install(tool['advice'])}"] if tool["advice"] and not tool["ok"] else []
     lines += _breaker_lines(found["breakers"])
     return "".join(f"{as_message(line)}\n" for line in lines)
 
