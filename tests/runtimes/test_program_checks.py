@@ -48,3 +48,24 @@ def test_k2_what_a_program_throws_goes_back_to_the_agent(project: Project, windl
     assert "found 41" in model.requests[4].text
     refused = windlass("verify", project.ids()[0], code=2)
     assert "check 1 of step fix is a program, which runs only inside an execution" in refused.err
+
+
+def test_k2_a_check_that_is_no_program_is_refused_before_an_agent_begins(project: Project, windlass: Windlass) -> None:
+    """No agent can mend it, so none is sent back for it."""
+    fine, wrong = '{code: "return 1"}', '{code: "return ((("}'
+    agent = "{id: %s, prompt: do it, workspace: worktree, %s}"
+    steps = [
+        agent % ("a", f"check: [{fine}, {wrong}]"),
+        agent % ("b", 'foreach: [1, 2], pick: {check: {code: "let b = ;"}}'),
+        '{id: c, merge: b, check: {code: "let c = ;"}}',
+    ]
+    project.file("plan.yaml", f"runtime: cli\nsteps: [{', '.join(steps)}]")
+    found = windlass("plan", "check", "plan.yaml", "--json", code=2).json["problems"]
+    assert [one["where"] for one in found] == [
+        "steps[0].check[1].code",
+        "steps[1].pick.check[0].code",
+        "steps[2].check[0].code",
+    ]
+    assert all("SyntaxError" in one["message"] for one in found)
+    assert "step a: SyntaxError" in windlass("run", "plan.yaml", "--anyway", code=2).err
+    assert project.ids() == []

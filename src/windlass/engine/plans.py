@@ -27,7 +27,7 @@ from windlass.engine.drivers import Launcher
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import ToolCatalog
 from windlass.plan.load import check_plan
-from windlass.plan.model import AGENT, CODE, Importance, Plan, Step
+from windlass.plan.model import AGENT, CODE, MERGE, Importance, Plan, Step
 from windlass.plan.prepare import prepare
 from windlass.ports import Health, Runner, Sandbox, Tool, hooks_of
 
@@ -101,7 +101,7 @@ class Plans:
 
     async def check_programs(self, plan: Plan) -> None:
         """Raises `PlanInvalid` with every program of the plan that cannot be parsed."""
-        if self._sandbox is not None and CODE in prepare(plan).tools:
+        if self._sandbox is not None and not prepare(plan).tools.isdisjoint((AGENT, CODE, MERGE)):
             await refuse_unreadable(self._sandbox, plan)
 
     async def prerequisites(

@@ -13,7 +13,7 @@ from windlass.engine.code.caller import ProgramOrigin, StepCaller
 from windlass.engine.code.grounds import program_basis
 from windlass.engine.code.running import ProgramDeps, run_program
 from windlass.errors import Category, PlanInvalid, Problem, ToolError
-from windlass.plan.model import CODE, Effect, Plan
+from windlass.plan.model import CODE, Effect, Plan, ToolCheck
 from windlass.plan.program import granted_tools, source_problem
 from windlass.plan.quantities import ProgramBounds, misfit
 from windlass.ports import Call, Contact, ProgramError, ProgramLimits, Sandbox, Tool, Toolbox
@@ -146,11 +146,15 @@ _PLACE = re.compile(r"program\.js:(\d+)(?::(\d+))?")
 
 
 async def refuse_unreadable(sandbox: Sandbox, plan: Plan) -> None:
-    """Raise PlanInvalid with every program that is none."""
+    """Raise PlanInvalid with every program of a step or a check that is none."""
     sources: dict[str, str] = {}
     for index, step in enumerate(plan.steps):
         if step.code is not None:
             sources.setdefault(step.code, f"steps[{index}].code")
+        for key, checks in (("check", step.check), ("pick.check", step.pick_checks)):
+            for position, check in enumerate(checks):
+                if isinstance(check, ToolCheck) and check.code is not None:
+                    sources.setdefault(check.code, f"steps[{index}].{key}[{position}].code")
     problems = []
     for source, where in list(sources.items())[:MOST]:
         try:
