@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from agent_worlds import AgentWorld, agent, occurred, plan
+from waiting import skip_time
 
+import windlass
 from windlass import Step
+from windlass.assembly.agents import policy_of
+from windlass.clock import SystemClock
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.core.view import snapshot
 from windlass.engine.agents.checks import LONGEST_OUTPUT
+from windlass.engine.code.running import ProgramDeps
+from windlass.engine.code.tool import CodeTool
 from windlass.errors import NotFound, UsageError
-from windlass.ports import AgentRequest
+from windlass.ports import AgentRequest, Sandbox
+from windlass.settings import load_settings
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -118,6 +126,37 @@ async def test_k2_a_check_that_hangs_is_stopped_and_the_agent_is_told_what_it_pr
     assert (state.status, verdict(state)) == ("completed", "verified")
     told = runner.requests[1].brief.prompt
     assert "test one hangs\nthe check took longer than its timeout of 5 s and was stopped" in told.replace("\n\n", "\n")
+
+
+async def test_k2_the_time_of_a_question_counts_for_no_check(project: Project, sandbox: Sandbox) -> None:
+    """The person takes longer than the check may; an unanswered call of the same length is stopped."""
+    begun = asyncio.Event()
+
+    @windlass.tool(effect="none")
+    async def hangs() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    settings = {"approvals": {"always": ["files.read"]}}
+    policy = policy_of(load_settings(project.home, settings))
+    tools = [hangs, CodeTool(ProgramDeps(sandbox, SystemClock()), policy)]
+    world = AgentWorld(project, writes(project, "42", "42"), tools=tools)
+    asks = agent(check={"code": "await tools.files.read({path: 'answer'});", "timeout": "2m"}, tries=1)
+    late = agent("late", check={"code": "await tools.hangs();", "timeout": "2m"}, tries=1)
+    async with world.engine(**settings) as engine:
+        execution = await engine.start(plan(asks, late), hold=True)
+        await occurred(execution, ev.ApprovalAsked)
+        await begun.wait()
+        skip_time(120)
+        async for event in execution.events():
+            if isinstance(event, ev.AttemptFailed):
+                break
+        await execution.approve("work")
+        state = await execution.wait()
+    assert (state.steps["work"].status, verdict(state)) == ("completed", "verified")
+    error = state.steps["late"].error
+    assert error is not None
+    assert "the check took longer than its timeout of 120 s and was stopped" in error.message
 
 
 async def test_k2_a_check_that_hangs_ends_with_the_time_of_its_step_at_the_latest(project: Project) -> None:

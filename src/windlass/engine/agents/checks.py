@@ -181,15 +181,15 @@ class WorkChecks:
     async def _run(self, use: Mapping[str, Any], position: int) -> ev.CheckResult:
         await self._ask(use["tool"], arguments_of(use))
         self._note(f"checking: {_shown(use)}")
-        tool = self._contact.tools.get(use["tool"])
+        tool, timer = self._contact.tools.get(use["tool"]), asyncio.timeout(use.get("timeout"))
         if tool is not None and tool.is_program:
             # A name of its own each time: what an earlier one has called is not taken for what this one calls.
             name = f"check-{position}-{uuid.uuid4().hex[:8]}"
-            origin = ProgramOrigin(StepCaller(self._contact, self._policy, self._call.workdir), name)
+            origin = ProgramOrigin(StepCaller(self._contact, self._policy, self._call.workdir, timer), name)
             call = self._call.within(name, origin, line=True)
         else:
             call = self._call.within(f"check-{position}")
-        return await run_check(use, call, self._contact.tools, self._contact.use)
+        return await run_check(use, call, self._contact.tools, self._contact.use, timer)
 
     async def _ask(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Ask a person first, where the settings say so for this tool."""
@@ -252,22 +252,24 @@ def arguments_of(use: Mapping[str, Any]) -> dict[str, Any]:
     return {**use["with"], **source}
 
 
-async def run_check(check: Mapping[str, Any], call: Call, tools: Toolbox, use: Use) -> ev.CheckResult:
-    """Run one check. Raises if it cannot run, which is no fault of the work."""
-    name, limit, shown, tool = check["tool"], check.get("timeout"), _shown(check), tools.get(check["tool"])
+async def run_check(
+    check: Mapping[str, Any], call: Call, tools: Toolbox, use: Use, timer: asyncio.Timeout
+) -> ev.CheckResult:
+    """Run one check, within the time of `timer`. Raises if it cannot run, which is no fault of the work."""
+    name, shown, tool = check["tool"], _shown(check), tools.get(check["tool"])
     if tool is None:
         raise ToolError(f"the check needs the tool {name}, which is not here", category=Category.CONFIGURATION)
     began = time.monotonic()
     failure: Failure | None = None
     seen = _OutputEnd(call.output)
     try:
-        async with asyncio.timeout(limit) as timer:
+        async with timer:
             output: Any = await use(tool, arguments_of(check), msgspec.structs.replace(call, output=seen.take))
     except TimeoutError:
         if not timer.expired():
             raise
         said = f"{seen.text}\n" if seen.text else ""
-        message = f"{said}the check took longer than its timeout of {limit:g} s and was stopped"
+        message = f"{said}the check took longer than its timeout of {check['timeout']:g} s and was stopped"
         failure, output = Failure(Category.RESOURCE, message), None
     except ToolError as error:
         failure, output = classify(error), error.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -80,7 +81,7 @@ async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Cl
                 f"check {position} of step {step.id} is a program, which runs only inside an execution",
                 advice=(f"have the step checked by itself: windlass retry {state.id} {shlex.quote(step.id)}",),
             )
-        results.append(await run_check(use, one, runner.tools, used))
+        results.append(await run_check(use, one, runner.tools, used, asyncio.timeout(use.get("timeout"))))
         if not results[-1].passed:
             break
     checked = ev.AgentChecked(clock.now(), step.id, step.attempts, max(step.agent.checks, 0), tuple(results))

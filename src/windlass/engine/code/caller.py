@@ -13,6 +13,7 @@ import msgspec
 from windlass.core.approval import Basis
 from windlass.core.decide import Policy
 from windlass.core.program import CallRecord
+from windlass.engine.contact import off_the_clock
 from windlass.plan.model import AGENT, CODE, MERGE, Effect
 from windlass.ports import Contact, PersonAnswer, ProgramError, ProgramLimits, Tool, Toolbox
 
@@ -60,8 +61,9 @@ def callable_names(names: list[str]) -> list[str]:
 class StepCaller:
     """A step of a plan: its author wrote the program, so its calls are asked about as steps are."""
 
-    def __init__(self, contact: Contact, policy: Policy, workdir: Path) -> None:
-        self._contact, self._policy, self._workdir = contact, policy, workdir
+    def __init__(self, contact: Contact, policy: Policy, workdir: Path, limit: asyncio.Timeout | None = None) -> None:
+        """`limit` is a timeout around the program, besides the step's: it stands still while a person is asked."""
+        self._contact, self._policy, self._workdir, self._limit = contact, policy, workdir, limit
         self._tools: Toolbox = contact.tools
 
     def names(self) -> list[str]:
@@ -80,8 +82,9 @@ class StepCaller:
     async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> Permit:
         if not question and not self.asks(name, arguments):
             return Permit()
-        asked = await self._contact.ask(name, dict(arguments), self._workdir, use=use, question=question)
-        return Permit.of(asked)
+        with off_the_clock(self._limit):
+            asked = await self._contact.ask(name, dict(arguments), self._workdir, use=use, question=question)
+            return Permit.of(asked)
 
 
 class Tree(msgspec.Struct):
