@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from conftest import Project, Windlass
 
@@ -47,6 +49,30 @@ def test_b5_check_passes_a_good_plan_and_warns_of_unquoted_values(project: Proje
     assert "quote" in ran.json["warnings"][0]
     assert "warning:" in ran.err
     assert "warning:" in windlass("run", risky).err
+
+
+REFUSED = {
+    "{id: a, agent: develper, prompt: x}": "did you mean 'developer'?",
+    "{id: a, prompt: x, skills: [nosuch]}": "there is no skill 'nosuch'",
+    "{id: a, prompt: x, output: {type: objekt}}": "its `output` is not a schema that can be used",
+    "{id: a, prompt: x, runtime: claude}": "did you mean claude-code?",
+    "{id: a, prompt: x}]\nruntime: claude\ntools: [": "plan.yaml:2:1: `runtime`: there is no runtime 'claude'",
+}
+"""Plans of one step that cannot run, and the reason."""
+
+
+@pytest.mark.parametrize("step", REFUSED)
+def test_b5_check_refuses_the_agents_that_run_refuses(project: Project, windlass: Windlass, step: str) -> None:
+    plan = project.plan(f"steps: [{step}]")
+    for command in (["run"], ["plan", "check"], ["plan", "show"], ["run", "--dry-run"]):
+        assert REFUSED[step] in windlass(*command, plan, code=2).err, command
+
+
+def test_b5_check_refuses_a_runtime_of_the_settings_that_does_not_exist(project: Project, windlass: Windlass) -> None:
+    project.user_file("config.toml", 'runtime = "claude"')
+    plan = project.plan("steps: [{id: a, prompt: x}]")
+    for command in (["run"], ["plan", "check"]):
+        assert "there is no runtime 'claude'; did you mean claude-code?" in windlass(*command, plan, code=2).err
 
 
 def test_b5_show_gives_the_order_and_what_each_waits_for(project: Project, windlass: Windlass) -> None:

@@ -44,6 +44,7 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
     async def work(engine: Engine) -> int:
         try:
             loaded = engine.read(plan)
+            engine.check_plan(loaded)
             await engine.check_programs(loaded.plan)
         except PlanInvalid as invalid:
             if as_json:
@@ -78,7 +79,8 @@ def _valid_commands(path: Path, home: str | None) -> Loaded | None:
         loaded = load_plan(path, tools=_CommandCatalog())
     except PlanInvalid:
         return None
-    return None if loaded.plan.tools else loaded
+    of_commands = not loaded.plan.tools and all(step.tool_name == "shell" for step in loaded.plan.steps)
+    return loaded if of_commands else None
 
 
 class _CommandCatalog:

@@ -138,6 +138,7 @@ class Engine:
     parse = _of("_plans", Plans.parse)
     prerequisites = _of("_plans", Plans.prerequisites)
     find_prerequisites = _of("_plans", Plans.find_prerequisites)
+    check_plan = _of("_plans", Plans.check)
     check_programs = _of("_plans", Plans.check_programs)
 
     # Beginning, and going on

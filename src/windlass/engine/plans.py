@@ -88,8 +88,11 @@ class Plans:
         self._checked.add(loaded.plan.digest)
         return loaded
 
-    def check(self, loaded: LoadedPlan, workdir: Path | str | None) -> None:
-        """Refuse a plan with problems of its own; one from a file was checked when it was read."""
+    def check(self, loaded: LoadedPlan, workdir: Path | str | None = None) -> None:
+        """Refuse a plan with problems of its own; one from a file was checked when it was read.
+
+        A runtime that is not known is refused here if the settings or the request name it.
+        """
         plan = loaded.plan
         if loaded.source.path is None and plan.digest not in self._checked:
             problems = check_plan(plan, self._reader.catalog(loaded.tools, Path(workdir or os.getcwd())))

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from windlass.plan.graph import find_cycle, templates_of
-from windlass.plan.model import AGENT, CODE, MAX_STEPS, MERGE, Plan, Step
+from windlass.plan.model import AGENT, CODE, DEFAULT_ROLE, MAX_STEPS, MERGE, Plan, Step
 from windlass.plan.program import granted_tools, is_pattern, program_reads
 from windlass.plan.quoting import unsafe_value
 from windlass.plan.report import STAND_IN, Findings, Locate, Report, readable_id, salvaged
@@ -115,6 +115,7 @@ class _Meaning:
         inputs: Iterable[str] | None,
         report: Report,
         tools: ToolCatalog | None,
+        runtime: Any = None,
         flawed: Set[int] = frozenset(),
     ) -> None:
         self._steps = steps
@@ -126,6 +127,8 @@ class _Meaning:
         self._inputs = None if inputs is None else frozenset(inputs)
         self._report = report
         self._tools = tools
+        self._runtime = runtime
+        """The plan's runtime, as it was written."""
         self._flawed = flawed
         """Indexes of steps that are checked without their invalid fields."""
         self._waits: dict[str, Sequence[str]] = {}
@@ -133,7 +136,7 @@ class _Meaning:
 
     @classmethod
     def of_plan(cls, plan: Plan, report: Report, tools: ToolCatalog | None) -> _Meaning:
-        return cls(plan.steps, [s.id for s in plan.steps], plan.inputs, report, tools)
+        return cls(plan.steps, [s.id for s in plan.steps], plan.inputs, report, tools, plan.runtime)
 
     @classmethod
     def of_flawed(
@@ -155,6 +158,7 @@ class _Meaning:
             inputs if isinstance(inputs, dict) else None,
             report,
             tools,
+            data.get("runtime"),
             flaws.keys(),
         )
 
@@ -168,6 +172,7 @@ class _Meaning:
                 self._check_grants(index, step)
                 self._check_quoting(index, step)
                 self._check_service(index, step)
+        self._check_runtime()
         self._check_cycles()
 
     def _check_service(self, index: int, step: Step) -> None:
@@ -342,6 +347,14 @@ class _Meaning:
 
                 for message in unusable(step.output, of_arguments=False):
                     self._problem(index, f"its `output` is not a schema that can be used: {message}", ("output",))
+
+    def _check_runtime(self) -> None:
+        """Check the plan's runtime, if an agent runs on it."""
+        used = any(step is not None and step.is_agent and step.runtime is None for step in self._steps)
+        if self._tools is not None and used and isinstance(self._runtime, str) and self._tools.knows(AGENT):
+            for message in self._tools.validate(AGENT, {"role": DEFAULT_ROLE, "runtime": self._runtime}):
+                if "`runtime`" in message:
+                    self._report.problem(message, ("runtime",))
 
     def _check_merge(self, index: int, step: Step) -> None:
         """Check that the step to merge works in worktrees, and the checks."""
