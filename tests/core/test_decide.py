@@ -128,7 +128,8 @@ def test_b5_a_foreach_over_something_that_is_no_list_fails_with_words() -> None:
     run = simulate(plan_of({"id": "a"}, {"id": "f", "foreach": "steps.a.output"}), Script({"a": [Done(7)]}))
     error = run.state.steps["f"].error
     assert error is not None
-    assert "foreach needs a list" in error.message
+    assert "foreach needs a list, but 'steps.a.output' gives the number 7" in error.message
+    assert "steps.ID.output.stdout | from_json" in error.message
     assert error.advice
 
 

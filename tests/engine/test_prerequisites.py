@@ -25,7 +25,7 @@ steps:
   - {id: built, run: cd / }
   - {id: several, run: "no-such-third || true"}
   - {id: made, run: [./made-later]}
-  - {id: maybe, run: [no-such-maybe], when: "{{ steps.first.output.code == 1 }}"}
+  - {id: maybe, run: [no-such-maybe], when: "{{ steps.first.output.exit_code == 1 }}"}
   - {id: optional, run: [no-such-optional], importance: optional}
   - {id: agent, agent: developer, prompt: hello}
 """

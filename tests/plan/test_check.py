@@ -320,6 +320,20 @@ BAD = {
         "refers to `steps.a.staus`",
         "`steps.a.status`",
     ),
+    "a look at an unknown part of a command's output": (
+        "steps:\n  - {id: a, run: x}\n  - id: b\n    run: ['{{ steps.a.output.stdot | trim }}'] #!\n",
+        "`run[0]` refers to `steps.a.output.stdot`, but the output of a command has only exit_code, stdout, stderr,",
+        "`steps.a.output.stdout`",
+    ),
+    "items of a command": (
+        "steps:\n  - {id: a, run: x}\n  - id: b\n    foreach: steps.a.output #!\n    run: x\n",
+        "step b: `foreach` needs a list, and `steps.a.output` of a command is none",
+        "steps.a.output.stdout | from_json",
+    ),
+    "items of a command's text": (
+        "steps:\n  - {id: a, run: x}\n  - id: b\n    foreach: '{{ steps.a.output.stdout }}' #!\n    run: x\n",
+        "step b: `foreach` needs a list, and `steps.a.output.stdout` of a command is none",
+    ),
     "a look at an unknown input": (
         "inputs: {since: v1}\nsteps:\n  - id: a\n    run: ['{{ inputs.sinse }}'] #!\n",
         "refers to `inputs.sinse`, which is not an input of this plan",
@@ -513,7 +527,7 @@ GOOD = {
         inputs: {x: 1, list: [1]}
         steps:
           - {id: a, run: [echo, "{{ inputs.x }} {{ inputs['x'] }} {{ execution.id }} {{ execution.workdir }}"]}
-          - {id: b, foreach: inputs.list, run: ["{{ item }}", "{{ index }}", "{{ steps.a.output.any.thing[0] }}"]}
+          - {id: b, foreach: inputs.list, run: ["{{ item }}", "{{ index }}", "{{ steps.a.output.stdout[0] }}"]}
           - {id: c, when: "steps.b.status == 'failed' and steps.b.error.message", run: ["{{ steps['a'].id }}"]}
     """,
     "what blocks bring": """
@@ -525,6 +539,15 @@ GOOD = {
               - "{% set y = 1 %}{{ y }}{{ range(3) | json }}"
               - "{% macro m(z) %}{{ z }}{{ caller() }}{% endmacro %}"
               - "{% for key, value in inputs.items() %}{{ key }}{% endfor %}"
+    """,
+    "outputs of commands": """
+        steps:
+          - {id: a, run: x}
+          - {id: b, foreach: steps.a.output.stdout | from_json, run: x}
+          - {id: c, foreach: steps.b.output, run: ["{{ item.stdout }}", "{{ steps.a.output.stdout.splitlines()[0] }}"]}
+          - {id: d, foreach: [1], pick: first, run: ["{{ steps.a.output.get('stdout') }}"]}
+          - {id: e, tool: files.write, with: {path: "{{ steps.d.output.stdout }}"}}
+          - {id: f, foreach: steps.e.output, run: ["{{ steps.e.output.any.thing }}"]}
     """,
     "hyphens": """
         inputs: {my-input: 1}

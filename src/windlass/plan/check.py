@@ -11,7 +11,7 @@ a step whose id cannot be read silences complaints about unknown ids. Nothing is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -21,13 +21,15 @@ from windlass.plan.program import granted_tools, is_pattern, program_reads
 from windlass.plan.quoting import unsafe_value
 from windlass.plan.report import STAND_IN, Findings, Locate, Report, readable_id, salvaged
 from windlass.plan.schema import explain, kind_of
-from windlass.plan.template import Reference, references, syntax_problem
+from windlass.plan.template import Reference, paths_in, plain_path, reference_of, syntax_problem
 from windlass.plan.yamlread import FilePosition, Path
 from windlass.values import ValidationError
 
 __all__ = ["Findings", "Locate", "ToolCatalog", "check_data", "check_steps"]
 
 _STEP_FIELDS = ("output", "status", "error", "errors", "id", "branch", "workdir")
+_COMMAND_FIELDS = ("exit_code", "stdout", "stderr", "truncated")
+"""Keys of the output of a command."""
 _EXECUTION_FIELDS = ("id", "workdir", "plan")
 _ROOTS = ("steps", "inputs", "item", "index", "execution")
 _OF_JINJA = ("range", "loop", "caller", "varargs", "kwargs", "self")
@@ -222,7 +224,8 @@ class _Meaning:
             if wrong := syntax_problem(text, expression=expression):
                 self._problem(index, f"`{where}` is not a valid template: {_short(wrong)}", path)
                 continue
-            seen = references(text, expression=expression)
+            paths = paths_in(text, expression=expression)
+            seen = {reference_of(each) for each in paths}
             if hint := self._minus_or_hyphen(text, seen):
                 self._problem(index, f"`{where}` has a hyphen that is read as a minus", path, hint)
                 continue
@@ -232,7 +235,41 @@ class _Meaning:
                     self._problem(index, f"`{where}` {message}", path, hint)
                 elif reference.root == "steps" and reference.name in self._known:
                     others.add(str(reference.name))
+            for message, hint in self._wrong_outputs(paths):
+                self._problem(index, f"`{where}` {message}", path, hint)
+        self._check_list(index, step)
         return others
+
+    @cached_property
+    def _commands(self) -> frozenset[str]:
+        """Steps whose output is that of one command."""
+        return frozenset(
+            step.id
+            for index, step in enumerate(self._steps)
+            if step is not None and step.tool_name == "shell" and index not in self._flawed
+            if step.foreach is None or step.pick is not None
+        )
+
+    def _wrong_outputs(self, paths: Set[tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+        """The problems of keys that the output of a command does not have, with hints."""
+        for path in sorted(paths):
+            match path:
+                case "steps", name, "output", key, *_ if name in self._commands and key not in _DICT_METHODS:
+                    if key not in _COMMAND_FIELDS:
+                        hint = self._report.did_you_mean(key, _COMMAND_FIELDS, f"steps.{name}.output.")
+                        known = ", ".join(_COMMAND_FIELDS)
+                        yield (
+                            f"refers to `steps.{name}.output.{key}`, but the output of a command has only {known}",
+                            hint,
+                        )
+
+    def _check_list(self, index: int, step: Step) -> None:
+        """Check that `foreach` does not run over the output of a command, which is no list."""
+        match plain_path(step.foreach) if isinstance(step.foreach, str) else None:
+            case ["steps", name, "output", *keys] if name in self._commands and set(keys) <= set(_COMMAND_FIELDS):
+                shown = ".".join(("steps", name, "output", *keys))
+                hint = f"if it prints JSON, write: steps.{name}.output.stdout | from_json"
+                self._problem(index, f"`foreach` needs a list, and `{shown}` of a command is none", ("foreach",), hint)
 
     def _check_program(self, index: int, step: Step) -> Set[str]:
         """Check the names that a program reads, each once. Returns the other steps among them."""

@@ -88,8 +88,10 @@ class Prepared:
         else:
             found = compile_value(step.foreach).render(scope)
         if not isinstance(found, list | tuple):
-            kind = type(found).__name__
-            raise TemplateProblem(f"foreach needs a list, but {step.foreach!r} gives {kind}")
+            from windlass.plan.schema import kind_of  # no execution needs it that goes well
+
+            advice = "; if a command prints the list as JSON, write: steps.ID.output.stdout | from_json"
+            raise TemplateProblem(f"foreach needs a list, but {step.foreach!r} gives {kind_of(found)}{advice}")
         return list(found)
 
     def question(self, step: Step, scope: Mapping[str, Any]) -> str:

@@ -28,6 +28,9 @@ __all__ = [
     "as_text",
     "compile_expression",
     "compile_value",
+    "paths_in",
+    "plain_path",
+    "reference_of",
     "references",
     "syntax_problem",
 ]
@@ -147,13 +150,12 @@ def _compile_text(text: str) -> Compiled:
 @lru_cache(maxsize=512)
 def compile_expression(text: str) -> Render:
     """An expression that keeps the type of what it finds."""
-    bare = _bare(text)
-    if (path := _plain_path(_PATH, bare)) is not None:
+    if (path := plain_path(text)) is not None:
         return _path_walk(path)
     from windlass.plan.jinja import UNREADABLE, Undefined
 
     try:
-        expression = _env().compile_expression(bare, undefined_to_none=False)
+        expression = _env().compile_expression(_bare(text), undefined_to_none=False)
     except UNREADABLE as error:
         raise _unreadable(error, text) from error
 
@@ -241,15 +243,24 @@ def syntax_problem(text: str, *, expression: bool = False) -> str | None:
 
 def references(text: str, *, expression: bool = False) -> set[Reference]:
     """Everything under `steps`, `inputs` and other roots that the template looks at."""
+    return {reference_of(path) for path in paths_in(text, expression=expression)}
+
+
+def paths_in(text: str, *, expression: bool = False) -> set[tuple[str, ...]]:
+    """The same in full: `steps.a.output.stdout` as its four parts."""
     if (paths := _printed_paths(text, expression)) is not None:
-        return {_reference(path) for path in paths}
+        return set(map(tuple, paths))
     from windlass.plan.jinja import UNREADABLE, names_in
 
     try:
-        found = names_in(_env().parse(_printed(text) if expression else text))
+        return names_in(_env().parse(_printed(text) if expression else text))
     except UNREADABLE as error:
         raise _unreadable(error, text) from error
-    return {_reference(path) for path in found}
+
+
+def plain_path(expression: str) -> list[str] | None:
+    """The parts of an expression that is no more than a path."""
+    return _plain_path(_PATH, _bare(expression))
 
 
 def _printed(expression: str) -> str:
@@ -275,6 +286,6 @@ def _printed_paths(text: str, expression: bool) -> list[list[str]] | None:
     return None if any(path[0] in _RESERVED for path in paths) else paths
 
 
-def _reference(path: Sequence[str]) -> Reference:
+def reference_of(path: Sequence[str]) -> Reference:
     root, *rest = path
     return Reference(root, rest[0] if rest else None, rest[1] if len(rest) > 1 else None)
