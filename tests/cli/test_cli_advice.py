@@ -77,3 +77,9 @@ def test_c5_advice_of_a_failure_names_the_execution() -> None:
 @pytest.mark.parametrize("command", [("logs", "@last"), ("transcript", "@last", "a")], ids=lambda words: words[0])
 def test_i1_the_help_says_that_there_is_one_object_a_line(windlass: Windlass, command: tuple[str, ...]) -> None:
     assert "Print one JSON object a line" in windlass(*command, "--help").out
+
+
+def test_c5_a_word_for_a_number_is_refused_in_plain_words(project: Project, windlass: Windlass) -> None:
+    plan = project.plan("steps: [{id: a, run: 'true'}]")
+    assert "'two' is not a valid number" in windlass("run", plan, "--budget", "two", code=2).err
+    assert "'many' is not a valid whole number" in windlass("run", plan, "--parallel", "many", code=2).err

@@ -157,7 +157,10 @@ BAD = {
         "steps:\n  - id: a\n    tool: shell\n    with: [1] #!\n",
         "`with`: expected a mapping, found a list",
     ),
-    "empty needs": ("steps:\n  - id: a\n    needs: #!\n    run: x\n", "`needs`: expected a list, found nothing"),
+    "empty needs": (
+        "steps:\n  - id: a\n    needs: #!\n    run: x\n",
+        "`needs`: expected text or a list, found nothing",
+    ),
     "a number for when": (
         "steps:\n  - id: a\n    when: 5 #!\n    run: x\n",
         "`when`: expected text, true or false, found the number 5",
@@ -299,6 +302,18 @@ BAD = {
         "inputs: {x: 1}\nsteps:\n  - id: a\n    run: echo {{ inputs.x | qoute }} #!\n",
         "No filter named 'qoute'",
     ),
+    "a word for dollars": (
+        "steps: [{id: a, run: x}]\nbudget: two #!\n",
+        "`budget`: expected dollars like 2.50 or a mapping like {usd: 2.50, tokens: 500000}, found the text 'two'",
+    ),
+    "a word for a number of retries": (
+        "steps:\n  - id: a\n    run: x\n    retry: many #!\n",
+        "step a: `retry`: expected a whole number like 3 or a mapping like {max: 3, delay: 2s}, found the text 'many'",
+    ),
+    "a patience that is none": (
+        "steps:\n  - id: a\n    prompt: x\n    retry: {patience: soon} #!\n",
+        "step a: `retry.patience`: 'soon' is not a duration",
+    ),
     "a condition that is none": ("steps:\n  - id: a\n    when: 1 + #!\n    run: x\n", "`when` is not a valid template"),
     "a look at an unknown step": (
         "steps:\n  - {id: build, run: x}\n  - id: b\n    run: ['{{ steps.biuld.output }}'] #!\n",
@@ -425,6 +440,21 @@ def test_all_problems_of_a_plan_are_told_at_once_in_the_order_of_the_file() -> N
             run: y
     """)
     assert [problem.line for problem in problems] == [1, 3, 6, 7, 9, 10, 11, 13, 15]
+
+
+def test_b5_an_unknown_filter_hides_no_other_problem_of_the_template() -> None:
+    found = problems_of("""\
+        steps:
+          - {id: a, run: ["{{ inputs.nope | qoute }} {{ item }} {{ steps.x.output }}"]}
+        """)
+    assert len(found) == 4
+    for part in ("No filter named 'qoute'", "`inputs.nope`", "`item`", "`steps.x`"):
+        assert sum(part in problem.message for problem in found) == 1, part
+
+
+def test_b5_a_number_in_quotes_is_one_where_a_key_takes_nothing_else() -> None:
+    plan = load_text('{limits: {parallel: "3"}, steps: [{id: a, run: x, retry: {max: "2"}}]}').plan
+    assert (plan.limits.parallel, plan.steps[0].retry.max) == (3, 2)
 
 
 def test_a_problem_names_its_path() -> None:

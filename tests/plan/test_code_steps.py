@@ -189,8 +189,14 @@ BAD = {
         "refers to `steps.nix`",
     ),
     # ── grants ──
-    "a number of grants": (step("code: return 1", "grants: 5 #!"), "`grants`: expected a list, found the number 5"),
-    "grants as a mapping": (step("code: return 1", "grants: {shell: true} #!"), "expected a list, found a mapping"),
+    "a number of grants": (
+        step("code: return 1", "grants: 5 #!"),
+        "`grants`: expected text or a list, found the number 5",
+    ),
+    "grants as a mapping": (
+        step("code: return 1", "grants: {shell: true} #!"),
+        "expected text or a list, found a mapping",
+    ),
     "a grant that is a number": (
         step("code: return 1", "grants:", "  - shell", "  - 5 #!"),
         "`grants[1]`: expected text, found the number 5",

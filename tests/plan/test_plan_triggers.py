@@ -54,15 +54,27 @@ def test_l1_an_execution_is_of_the_plan_without_its_triggers() -> None:
         ("[{id: a, watch: {path: inbox, input: since}, jitter: 5m}]", "trigger a: `jitter`: it is for `cron`"),
         ("[{id: a, webhook: {secret: {from: HOOK}}}]", "trigger a: the plan has no input `body`"),
         ("[{id: a, webhook: {secret: abc, input: since}}]", "name its variable: `secret: {from: NAME}`"),
-        ("[{id: a, webhook: {secret: {from: a-b}, input: since}}]", "trigger a: `webhook`: "),
+        ("[{id: a, webhook: {secret: {from: a-b}, input: since}}]", "`webhook.secret.from`: 'a-b' is not a valid name"),
+        (
+            "[{id: a, webhook: {secret: {form: HOOK}, input: since}}]",
+            "unknown key `form` in `secret` (did you mean `from`?)",
+        ),
         ("[{id: a, webhook: {secret: {from: HOOK}, input: since}, catch_up: 5m}]", "`catch_up`: it is for `cron`"),
         ("[{id: a, crom: '0 3 * * *'}]", "trigger a: unknown key `crom` (did you mean `cron`?)"),
-        ("[{id: a, cron: '0 3 * * *', overlap: drop}]", "trigger a: `overlap`: input should be 'skip', 'queue'"),
-        ("[{id: a, cron: '0 3 * * *', catch_up: soon}]", "trigger a: `catch_up`: "),
+        (
+            "[{id: a, cron: '0 3 * * *', overlap: drop}]",
+            "trigger a: `overlap`: expected 'skip', 'queue' or 'allow', found",
+        ),
+        ("[{id: a, cron: '0 3 * * *', catch_up: soon}]", "trigger a: `catch_up`: 'soon' is not a duration"),
         ("[{id: a, cron: '0 3 * * *', inputs: {sinse: 2}}]", "no input `sinse` (did you mean `since`?)"),
         ("[{id: a, cron: '0 3 * * *'}, {id: a, cron: '0 4 * * *'}]", "trigger a: this id is already used"),
         ("[{id: a, cron: '0 3 * * *', budget: 1, overlap: allow}]", "`allow` does not go with a `budget`"),
-        ("[{id: a, cron: '0 3 * * *', pause_after: 99}]", "trigger a: `pause_after`: input should be less than"),
+        ("[{id: a, cron: '0 3 * * *', pause_after: 99}]", "trigger a: `pause_after` must be at most 50, not 99"),
+        (
+            "[{id: a, cron: '0 3 * * *', budget: '3'}]",
+            "`budget`: expected dollars like 2.50 or a mapping like {usd: 2.50",
+        ),
+        ("[{id: a, watch: 3}]", "`watch`: expected a folder or a mapping like {path: inbox}, found the number 3"),
         ("{id: a}", "`triggers`: expected a list, found a mapping"),
         ("[nightly]", "expected a mapping, found the text 'nightly'"),
     ],
@@ -70,6 +82,14 @@ def test_l1_an_execution_is_of_the_plan_without_its_triggers() -> None:
 def test_l1_a_problem_of_a_trigger_says_where_and_what(triggers: str, problem: str) -> None:
     found = problems(triggers)
     assert any(problem in one for one in found), found
+
+
+def test_l1_all_problems_of_a_trigger_are_reported_at_once() -> None:
+    wrong = "cron: '0 3 * *', zone: Europe/Wien, overlap: drop, budget: two, jiter: 5m, inputs: {x: 1}"
+    found = problems(f"[{{id: a, cron: '0 3 * * *'}}, {{id: a, {wrong}}}]")
+    assert len(found) == 7
+    for part in ("already used", "`cron`", "`zone`", "`overlap`", "`budget`", "`jiter`", "no input `x`"):
+        assert sum(part in one for one in found) == 1, part
 
 
 def test_l1_triggers_are_checked_in_a_plan_with_other_problems_too() -> None:

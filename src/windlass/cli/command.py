@@ -174,5 +174,11 @@ def _type_of(kind: Any, least: float | None, most: float | None) -> click.ParamT
     if kind is Path:
         return click.Path(path_type=Path)
     if kind is int:
-        return click.IntRange(least if least is None else int(least), most if most is None else int(most))
-    return click.FloatRange(least, most) if kind is float else click.STRING
+        whole = click.IntRange(least if least is None else int(least), most if most is None else int(most))
+        whole.name = "whole number"  # click's word is "integer range"
+        return whole
+    if kind is float:
+        number = click.FloatRange(least, most)
+        number.name = "number"
+        return number
+    return click.STRING

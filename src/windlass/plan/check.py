@@ -21,7 +21,7 @@ from windlass.plan.program import granted_tools, is_pattern, program_reads
 from windlass.plan.quoting import unsafe_value
 from windlass.plan.report import STAND_IN, Findings, Locate, Report, readable_id, salvaged
 from windlass.plan.schema import explain, kind_of
-from windlass.plan.template import Reference, paths_in, plain_path, reference_of, syntax_problem
+from windlass.plan.template import Reference, TemplateProblem, paths_in, plain_path, reference_of, syntax_problem
 from windlass.plan.yamlread import FilePosition, Path
 from windlass.values import ValidationError
 
@@ -223,8 +223,10 @@ class _Meaning:
             path = _parts(where)
             if wrong := syntax_problem(text, expression=expression):
                 self._problem(index, f"`{where}` is not a valid template: {_short(wrong)}", path)
+            try:
+                paths = paths_in(text, expression=expression)
+            except TemplateProblem:  # it was reported; one with an unknown filter can be read
                 continue
-            paths = paths_in(text, expression=expression)
             seen = {reference_of(each) for each in paths}
             if hint := self._minus_or_hyphen(text, seen):
                 self._problem(index, f"`{where}` has a hyphen that is read as a minus", path, hint)

@@ -30,22 +30,23 @@ from windlass.plan.service import ServiceCheck
 from windlass.plan.yamlread import Path
 from windlass.values import CheckedValue, ValidationError
 
-__all__ = ["explain", "kind_of", "nearest", "plan_schema"]
+__all__ = ["Complaint", "data_path", "explain", "keys_of", "kind_of", "nearest", "plan_schema", "wrong_value"]
 
 
-def _keys(model: type[CheckedValue]) -> list[str]:
+def keys_of(model: type[CheckedValue]) -> list[str]:
+    """Its fields by their names in data."""
     return [field.serialization_alias or name for name, field in model.model_fields.items()]
 
 
 _LEVELS = {
-    "plan": _keys(Plan),
-    "limits": _keys(Limits),
-    "step": _keys(Step),
-    "retry": _keys(Retry),
-    "budget": _keys(Budget),
-    "permissions": _keys(Permits),
-    "pick": _keys(Pick),
-    "limits of a step": _keys(StepLimits),
+    "plan": keys_of(Plan),
+    "limits": keys_of(Limits),
+    "step": keys_of(Step),
+    "retry": keys_of(Retry),
+    "budget": keys_of(Budget),
+    "permissions": keys_of(Permits),
+    "pick": keys_of(Pick),
+    "limits of a step": keys_of(StepLimits),
 }
 _HOMES = {
     "plan": "it belongs at the top of the plan",
@@ -82,10 +83,22 @@ _EXPECTED = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
+_FORMS = {
+    "budget": "dollars like 2.50 or a mapping like {usd: 2.50, tokens: 500000}",
+    "retry": "a whole number like 3 or a mapping like {max: 3, delay: 2s}",
+    "workspace": "a word like worktree or a mapping like {kind: worktree}",
+    "service": "true or a mapping like {port: 8080}",
+    "watch": "a folder or a mapping like {path: inbox}",
+    **dict.fromkeys(("needs", "grants", "models", "skills", "files", "protect", "tools"), "text or a list"),
+}
+"""Types of the fields that have a short form."""
 _LONGEST_WORD = 200
 """Nobody misspells longer ones, and to compare them takes memory."""
 _UNIONS = ("run", "when", "foreach", "handoff", "only", "pick")
 """Fields of a step that take several types: pydantic's errors name the type that was tried, too."""
+
+
+_TRIED = re.compile(r"(?:literal|function-\w+)\[.*\]")
 
 
 class Complaint(NamedTuple):
@@ -149,14 +162,20 @@ def explain(data: Mapping[str, Any], error: ValidationError) -> Iterator[Complai
                 yield about.wrong_value()
 
 
+def wrong_value(path: Path, entries: list[Any]) -> Complaint:
+    """Pydantic's errors about one value, in the words of a plan."""
+    return _Entry({}, path, entries).wrong_value()
+
+
 class _Entry:
     """Pydantic's errors at one path."""
 
     def __init__(self, data: Mapping[str, Any], path: Path, entries: list[Any]) -> None:
         self._data = data
         self._path = path
+        entries = sorted(entries, key=lambda entry: entry["type"] != "value_error")  # it says the most
         self._types = [entry["type"] for entry in entries]
-        self._texts = [_EXPECTED.get(entry["type"], _choices(entry) or entry["msg"]) for entry in entries]
+        self._texts = [_form(path, entry["type"]) or _choices(entry) or entry["msg"] for entry in entries]
         self._found = entries[0]["input"]
         self._context: dict[str, Any] = entries[0].get("ctx", {})
 
@@ -222,6 +241,12 @@ class _Entry:
         return self.say(f"{prefix}expected {expected}, found {kind_of(found)}", self._path, hint)
 
 
+def _form(path: Path, wrong: str) -> str:
+    """The types that a value at this path may have, if it has a wrong one."""
+    short = _FORMS.get(str(path[-1])) if path and wrong in ("model_type", "tuple_type") else None
+    return short or _EXPECTED.get(wrong, "")
+
+
 def _choices(entry: Mapping[str, Any]) -> str:
     """The words that a field takes, where it takes few."""
     return str(entry["ctx"]["expected"]) if entry["type"] == "literal_error" else ""
@@ -231,7 +256,13 @@ def _path(loc: tuple[str | int, ...]) -> Path:
     """Pydantic's location as a path in the data, without the names of tried types."""
     if len(loc) > 3 and loc[0] == "steps" and loc[2] in _UNIONS:
         loc = (*loc[:3], *loc[4:])
+    loc = data_path(loc)
     return loc[:-1] if loc[-1] == "[key]" else loc
+
+
+def data_path(loc: tuple[str | int, ...]) -> Path:
+    """Pydantic's location without the types that it tried for a duration, which may be 0, too."""
+    return tuple(part for part in loc if not _TRIED.fullmatch(str(part)))
 
 
 def _level(path: Path) -> str:
@@ -252,7 +283,7 @@ def _meant(path: Path) -> str | None:
 
 def _field(path: Path) -> str:
     """`retry.max` for `steps[2].retry.max`, where the subject says which step; nothing for a step itself."""
-    inner = path[2:] if path[0] == "steps" and len(path) > 1 else path
+    inner = path[2:] if path[:1] == ("steps",) and len(path) > 1 else path
     shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner)
     return f"`{shown.removeprefix('.')}`" if shown else ""
 

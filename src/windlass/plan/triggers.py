@@ -6,16 +6,28 @@ execution has no use for them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from windlass.plan.cron import cron_problem, zone_problem
 from windlass.plan.model import Budget, Duration, Plan, StepId
 from windlass.plan.report import Report
-from windlass.plan.schema import kind_of, nearest
-from windlass.values import CheckedValue, FieldBounds, ValidationError, field
+from windlass.plan.schema import Complaint, data_path, keys_of, nearest, wrong_value
+from windlass.plan.yamlread import Path
+from windlass.values import After, CheckedValue, FieldBounds, ValidationError, field
 
 __all__ = ["FolderWatch", "Trigger", "WebhookTrigger", "check_triggers", "triggers_of"]
+
+
+def _valid(problem_of: Callable[[str], str]) -> After:
+    """Refuses a text for the problem that the function finds in it."""
+
+    def check(text: str) -> str:
+        if problem := problem_of(text):
+            raise ValueError(problem)
+        return text
+
+    return After(check)
 
 
 _OF_TIMES = ("catch_up", "jitter")
@@ -72,13 +84,13 @@ class Trigger(CheckedValue):
     """One way in which a plan starts by itself."""
 
     id: StepId
-    cron: str | None = None
+    cron: Annotated[str, _valid(cron_problem)] | None = None
     """Minute, hour, day of month, month and day of week: `0 3 * * *` is at 3:00 each day."""
     watch: FolderWatch | None = None
     """A folder whose new and changed files start it, each one once."""
     webhook: WebhookTrigger | None = None
     """Signed requests to `windlass serve` that start it, each delivery once."""
-    zone: str = "UTC"
+    zone: Annotated[str, _valid(zone_problem)] = "UTC"
     """The time zone of `cron` and of the day of a `budget`: `Europe/Berlin`."""
     catch_up: Literal[0] | Duration = 3600.0
     """The longest delay of a start; a later one is missed."""
@@ -96,14 +108,10 @@ class Trigger(CheckedValue):
     def _after(self) -> Trigger:
         if sum(one is not None for one in (self.cron, self.watch, self.webhook)) != 1:
             raise ValueError("a trigger has exactly one of `cron`, `watch` and `webhook`")
-        if self.cron is not None and (problem := cron_problem(self.cron)):
-            raise ValueError(f"`cron`: {problem}")
         if self.cron is None and (wrong := [name for name in _OF_TIMES if name in self.model_fields_set]):
             raise ValueError(f"`{wrong[0]}`: it is for `cron`: what comes by itself is never too late")
         if self.cron is None and "overlap" not in self.model_fields_set:
             self.__dict__["overlap"] = "queue"  # no file and no delivery is left out unless that is asked for
-        if problem := zone_problem(self.zone):
-            raise ValueError(f"`zone`: {problem}")
         if self.budget is not None and self.overlap == "allow":
             raise ValueError(
                 "`overlap`: `allow` does not go with a `budget`, which is for one execution after the other"
@@ -141,38 +149,49 @@ def check_triggers(found: Any, inputs: Collection[str], report: Report) -> None:
         ids.add(str(data.get("id")))
 
 
-def _problems(
-    data: Mapping[str, Any], inputs: Collection[str], ids: Collection[str]
-) -> list[tuple[tuple[str | int, ...], str, str]]:
+def _problems(data: Mapping[str, Any], inputs: Collection[str], ids: Collection[str]) -> Iterator[Complaint]:
+    given = data.get("inputs")
+    named: dict[str, Path] = {str(name): ("inputs", name) for name in given} if isinstance(given, Mapping) else {}
     try:
         trigger = Trigger.model_validate(data)
+        if trigger.given:
+            named.setdefault(trigger.given, ("watch" if trigger.watch else "webhook", "input"))
     except ValidationError as error:
-        return [_in_words(entry) for entry in error.errors(include_url=False)]
-    problems: list[tuple[tuple[str | int, ...], str, str]] = []
-    if trigger.id in ids:
-        problems.append((("id",), "this id is already used by another trigger", ""))
-    for name in (*trigger.inputs, *([trigger.given] if trigger.given else [])):
+        yield from _in_words(error)
+    if data.get("id") in ids:
+        yield Complaint(("id",), "this id is already used by another trigger")
+    for name, place in named.items():
         if name not in inputs:
             meant = nearest(name, inputs)
             hint = f"did you mean `{meant}`?" if meant else "name it in the plan's `inputs`"
-            place = ("inputs", name) if name in trigger.inputs else ("watch" if trigger.watch else "webhook", "input")
-            problems.append((place, f"the plan has no input `{name}`", hint))
-    return problems
+            yield Complaint(place, f"the plan has no input `{name}`", hint)
 
 
-def _in_words(entry: Any) -> tuple[tuple[str | int, ...], str, str]:
-    """One error of the validator: its place, the problem, and a hint."""
-    place = tuple(part for part in entry["loc"] if part in Trigger.model_fields)
-    key = ".".join(str(part) for part in place) or ".".join(str(part) for part in entry["loc"])
-    match entry["type"]:
-        case "extra_forbidden":
-            meant = nearest(key, Trigger.model_fields)
-            known = f"did you mean `{meant}`?" if meant else f"known here: {', '.join(Trigger.model_fields)}"
-            return (key,), f"unknown key `{key}`", known
-        case "missing":
-            return (), f"`{key}` is missing", ""
-        case "value_error":
-            text = str(entry["ctx"]["error"])
-            return (place or tuple(text.split("`")[1:2])), text if not place else f"`{key}`: {text}", ""
-        case _:
-            return place, f"`{key}`: {entry['msg'][:1].lower()}{entry['msg'][1:]}, found {kind_of(entry['input'])}", ""
+_MODELS: dict[str, type[CheckedValue]] = {
+    "watch": FolderWatch,
+    "webhook": WebhookTrigger,
+    "secret": SecretVariable,
+    "budget": Budget,
+}
+
+
+def _in_words(error: ValidationError) -> Iterator[Complaint]:
+    """Every error of the validator: its place, the problem, and a hint."""
+    by_path: dict[Path, list[Any]] = {}
+    for entry in error.errors(include_url=False):
+        by_path.setdefault(data_path(entry["loc"]), []).append(entry)
+    unknown = [path for path, entries in by_path.items() if entries[0]["type"] == "extra_forbidden"]
+    meant = {path: nearest(str(path[-1]), _known_beside(path)) for path in unknown}
+    misspelt = {(*path[:-1], word) for path, word in meant.items()}
+    for path, entries in by_path.items():
+        if path in meant:
+            hint = f"did you mean `{meant[path]}`?" if meant[path] else f"known here: {', '.join(_known_beside(path))}"
+            yield Complaint(path, f"unknown key `{path[-1]}`" + (f" in `{path[-2]}`" if path[1:] else ""), hint)
+        elif entries[0]["type"] != "missing":
+            yield wrong_value(path, entries)
+        elif path not in misspelt:
+            yield Complaint(path[:-1], f"`{'.'.join(map(str, path))}` is missing")
+
+
+def _known_beside(path: Path) -> list[str]:
+    return keys_of(_MODELS.get(str(path[-2]), Trigger) if path[1:] else Trigger)
