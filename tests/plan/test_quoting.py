@@ -126,6 +126,30 @@ def test_b5_a_value_that_a_program_evaluates_is_warned_of(run: Any) -> None:
     assert found.hint
 
 
+@pytest.mark.parametrize(
+    ("run", "hint", "written_so"),
+    [
+        ("echo {{ inputs.v }}", "add `| quote`", f"echo {Q}"),
+        ('echo "v is {{ inputs.v }}"', 'end the quotes before it: "text "{{ … | quote }}', f'echo "v is "{Q}'),
+        (f"echo 'v is {Q}'", "end the quotes before it", f"echo 'v is '{Q}"),
+        ("echo $(( {{ inputs.v }} + 1 ))", "{{ … | int }}", "echo $(( {{ inputs.v | int }} + 1 ))"),
+        ("sh -c 'echo {{ inputs.v }}'", "pass it as an argument", f"sh -c 'echo \"$1\"' sh {Q}"),
+    ],
+)
+def test_b5_the_first_advice_for_a_value_leads_to_a_line_without_a_warning(
+    run: str, hint: str, written_so: str
+) -> None:
+    found = unsafe_value(arguments_of(run))
+    assert found is not None
+    assert hint in found.hint
+    assert unsafe_value(arguments_of(written_so)) is None
+
+
+def test_b5_a_sum_is_a_number_and_needs_no_quoting() -> None:
+    assert unsafe_value(arguments_of('echo "sum is {{ inputs.v | sum }}"')) is None
+    assert unsafe_value(arguments_of('echo {{ inputs.v | sum(start="x") }}')) is not None
+
+
 @pytest.mark.parametrize("run", SAFE, ids=str)
 def test_b5_nothing_that_passes_the_check_runs_a_payload(run: Any, tmp_path: Path) -> None:
     assert unsafe_value(arguments_of(run)) is None

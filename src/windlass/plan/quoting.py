@@ -22,7 +22,10 @@ class UnsafeValue(NamedTuple):
 
 
 _AS_ARGUMENT = "pass it as an argument: sh -c 'echo \"$1\"' sh {{ … | quote }}; or through `env`"
+_AS_NUMBER = "make a number of it: {{ … | int }}"
+_END_QUOTES = f'end the quotes before it: "text "{{{{ … | quote }}}}" text"; or {_AS_NUMBER}'
 _ADD_QUOTE = "add `| quote`, or write `run` as a list of arguments"
+_QUOTES = ("in double quotes", "in single quotes")
 
 _SHELL = re.compile(r"(?:ba|da|z|k|mk|pdk|a|fi|c|tc|rba|ya|pw)?sh|busybox|powershell")
 _LANGUAGE = re.compile(r"(?:python|pypy|perl|ruby|node|nodejs|deno|bun|php|lua|luajit|tclsh|osascript|Rscript)[\d.]*")
@@ -116,13 +119,24 @@ def _in_line(line: str) -> UnsafeValue | None:
     values = [value for value in values if value.form != "number"]
     for value in values:
         if value.form == "bare":
-            return _unsafe(value, "the shell reads the value of {} as code", _ADD_QUOTE)
+            hint = _way_out(value, commands) if value.context else _ADD_QUOTE
+            return _unsafe(value, "the shell reads the value of {} as code", hint)
         if value.context:
-            return _unsafe(value, f"{{}} is {value.context}, where `| quote` does not protect it", _AS_ARGUMENT)
+            message = f"{{}} is {value.context}, where `| quote` does not protect it"
+            return _unsafe(value, message, _way_out(value, commands))
     if not values:
         return None
     around = _Line(values[0], values[0] if _carries(commands, line) else None, frozenset(_written(commands)))
     return next((found for command in commands if (found := _in_command(command, around))), None)
+
+
+def _way_out(value: Value, commands: list[ShellCommand]) -> str:
+    """Advice for a value in quotes or the like: put it outside, unless they hold code for a program."""
+    if value.context == "in arithmetic":
+        return _AS_NUMBER
+    names = {_name(word) for command in commands for word in command.words}
+    evaluated = any(_kind(name) or name in _EVALUATORS for name in names)
+    return _END_QUOTES if value.context in _QUOTES and not evaluated else _AS_ARGUMENT
 
 
 class _Line(NamedTuple):

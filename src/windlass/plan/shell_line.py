@@ -22,7 +22,7 @@ __all__ = ["ShellCommand", "Value", "Word", "parse_line", "parse_list"]
 Form = Literal["bare", "quoted", "number"]
 """Of a printed value: as it is, as one word of the shell (`| quote`), or only digits and the like."""
 
-_NUMBERS = frozenset({"int", "float", "length", "count"})
+_NUMBERS = frozenset({"int", "float", "length", "count", "sum"})
 _PLAIN_VALUES = re.compile(r"\{\{(?![-+])([^'\"{}]*)(?<![-+])\}\}(?!\})")
 """Values without texts or white space control in them: those of nearly all lines."""
 _SEPARATORS = frozenset(";&|()\n")
