@@ -31,6 +31,7 @@ __all__ = [
     "Conflict",
     "Damaged",
     "Failure",
+    "InputInvalid",
     "JournalError",
     "NotFound",
     "NotPermitted",
@@ -151,14 +152,22 @@ def _indented(text: str) -> str:
 class PlanInvalid(UsageError):
     """A plan has problems; all of them are listed."""
 
+    subject = "the plan"
+
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         count = len(self.problems)
-        head = "1 problem in the plan" if count == 1 else f"{count} problems in the plan"
+        head = f"{count} problem{'' if count == 1 else 's'} in {self.subject}"
         lines = [f"  {_indented(str(problem))}" for problem in self.problems[:MOST_PROBLEMS]]
         if count > MOST_PROBLEMS:
             lines.append(f"  … and {count - MOST_PROBLEMS} more")
         super().__init__("\n".join([f"{head}:", *lines]))
+
+
+class InputInvalid(PlanInvalid):
+    """Values that were given for the inputs of a plan do not fit it; all problems are listed."""
+
+    subject = "the given inputs"
 
 
 class NotFound(UsageError):

@@ -122,6 +122,15 @@ def test_i1_a_dry_run_checks_and_shows_and_runs_nothing(project: Project, windla
     assert not (project.path / "ran").exists()
 
 
+def test_c5_a_wrong_value_for_an_input_is_no_problem_of_the_plan(project: Project, windlass: Windlass) -> None:
+    plan = project.plan("{inputs: {n: 1}, steps: [{id: a, run: 'true'}]}")
+    err = windlass("run", plan, "-i", "n=x", code=2).err
+    assert "1 problem in the given inputs:" in err
+    assert "input n: expected a whole number, got text" in err
+    assert "-i KEY=VALUE" in err
+    assert "plan check" not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

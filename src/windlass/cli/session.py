@@ -18,7 +18,7 @@ import click
 
 from windlass.cli.command import Option
 from windlass.cli.terminal import as_message
-from windlass.errors import CannotResume, Conflict, PlanInvalid, UsageError, WindlassError
+from windlass.errors import CannotResume, Conflict, InputInvalid, PlanInvalid, UsageError, WindlassError
 from windlass.visible import one_line
 
 if TYPE_CHECKING:
@@ -317,6 +317,8 @@ def report_error(error: WindlassError, as_json: bool, command: str = "") -> int:
 def _usual_advice(error: WindlassError, command: str) -> tuple[str, ...]:
     """A command that helps with an error that brings no advice of its own."""
     match error:
+        case InputInvalid():
+            return (f"correct what is given with -i KEY=VALUE; see its options: windlass {command} --help",)
         case PlanInvalid():
             file = next((problem.file for problem in error.problems if problem.file), "FILE")
             return (f"fix it, then check again: windlass plan check {shlex.quote(file)}",)

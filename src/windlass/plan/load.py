@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windlass.errors import PlanInvalid, Problem, UsageError
+from windlass.errors import InputInvalid, PlanInvalid, Problem, UsageError
 from windlass.plan.check import ToolCatalog, check_data, check_steps
 from windlass.plan.model import MAX_STEPS, Plan
 from windlass.plan.schema import kind_of, nearest
@@ -181,7 +181,7 @@ def bind_inputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
     """The plan's inputs with the given values over the defaults.
 
     A `Written` value takes its type from the default, so that `version=1.10` stays text where the default
-    is text. Where the default is null, any type will do.
+    is text. Where the default is null, any type will do. Raises `InputInvalid` with every problem.
     """
     problems: list[Problem] = []
     bound = dict(plan.inputs)
@@ -193,7 +193,7 @@ def bind_inputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
         except _NotAnInput as error:
             problems.append(Problem(error.message, where=f"inputs.{name}", hint=error.hint))
     if problems:
-        raise PlanInvalid(problems)
+        raise InputInvalid(problems)
     return bound
 
 

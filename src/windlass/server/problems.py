@@ -23,6 +23,7 @@ from windlass.errors import (
     Category,
     Conflict,
     Damaged,
+    InputInvalid,
     JournalError,
     NotFound,
     NotPermitted,
@@ -44,6 +45,7 @@ class NotNow(UsageError):
 
 _STATUSES: tuple[tuple[type[WindlassError], int, str], ...] = (
     # The first that fits.
+    (InputInvalid, 422, "the inputs have problems"),
     (PlanInvalid, 422, "the plan has problems"),
     (NotFound, 404, "not found"),
     (Ambiguous, 409, "ambiguous"),
