@@ -122,6 +122,33 @@ def test_i1_a_dry_run_checks_and_shows_and_runs_nothing(project: Project, windla
     assert not (project.path / "ran").exists()
 
 
+def test_d5_a_dry_run_shows_the_plan_and_warns_of_what_is_missing(project: Project, windlass: Windlass) -> None:
+    plan = project.plan("steps: [{id: a, prompt: hi}, {id: b, run: [no-such-program]}]")
+    windlass("run", plan, code=2)
+    ran = windlass("run", plan, "--dry-run")
+    assert "warning: step a: cli cannot be used: " in ran.err
+    assert "warning: step b: the program no-such-program is not on PATH" in ran.err
+    assert "  a: agent\n" in ran.out
+
+
+def test_c7_items_of_an_input_are_counted_before_they_run(project: Project, windlass: Windlass) -> None:
+    plan = project.plan(
+        """
+        inputs: {words: [a, b]}
+        steps:
+          - {id: asks, foreach: inputs.words, run: "true", approve: always}
+          - {id: numbers, foreach: "range(inputs.words | length)", run: "true"}
+          - {id: list, run: "echo '[1]'"}
+          - {id: later, foreach: steps.list.output.stdout | from_json, run: "true"}
+        """
+    )
+    told = windlass("run", plan, "--dry-run", "--json").json["estimate"]["forecast"]
+    assert told["unknown_items"] == ["later"]
+    assert told["approvals_ahead"] == 2
+    more = windlass("run", plan, "--dry-run", "--json", "-i", "words=[a, b, c]").json["estimate"]["forecast"]
+    assert more["approvals_ahead"] == 3
+
+
 def test_c5_a_wrong_value_for_an_input_is_no_problem_of_the_plan(project: Project, windlass: Windlass) -> None:
     plan = project.plan("{inputs: {n: 1}, steps: [{id: a, run: 'true'}]}")
     err = windlass("run", plan, "-i", "n=x", code=2).err

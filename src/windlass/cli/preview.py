@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from windlass.cli.forecast_text import estimate_lines
 from windlass.cli.forecast_text import names as named
@@ -16,9 +17,9 @@ from windlass.plan.prepare import prepare
 __all__ = ["dry_run", "expected", "show_plan"]
 
 
-async def expected(engine: Engine, loaded: LoadedPlan) -> Forecast:
+async def expected(engine: Engine, loaded: LoadedPlan, inputs: Mapping[str, Any] | None = None) -> Forecast:
     """The time and cost of a plan, with the tools that it brings along."""
-    return await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools))
+    return await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools), inputs)
 
 
 def asking(engine: Engine, loaded: LoadedPlan) -> list[str]:
@@ -39,10 +40,10 @@ def show_plan(engine: Engine, loaded: LoadedPlan, found: Forecast, write: Callab
         write(f"will ask before: {', '.join(names)}")
 
 
-async def dry_run(engine: Engine, loaded: LoadedPlan, *, as_json: bool) -> int:
+async def dry_run(engine: Engine, loaded: LoadedPlan, inputs: Mapping[str, Any], *, as_json: bool) -> int:
     """Print what would run; the plan, its inputs and its prerequisites have been checked."""
     await engine.check_programs(loaded.plan)
-    found = await expected(engine, loaded)
+    found = await expected(engine, loaded, inputs)
     if as_json:
         steps = [step.id for step in loaded.plan.steps]
         print_json(

@@ -198,12 +198,12 @@ def run(
         for warning in loaded.warnings:
             say(f"warning: {warning}")
         given = bind_inputs(loaded.plan, dict(parse_input(text) for text in inputs or ()))
-        for warning in await engine.prerequisites(loaded, workdir, anyway=anyway):
+        for warning in await engine.prerequisites(loaded, workdir, anyway=anyway or dry_run):
             say(f"warning: {warning}")
         if dry_run:
             from windlass.cli.preview import dry_run as show
 
-            return await show(engine, loaded, as_json=as_json)
+            return await show(engine, loaded, given, as_json=as_json)
         await offer_orphans(engine)
         bound = replace(request, inputs=given)
         if strategy is Strategy.PLAN:

@@ -225,11 +225,14 @@ class Forecasts:
             _log.debug("the steps of %s cannot be forecast", state.id, exc_info=True)
             return None
 
-    async def estimate(self, plan: Plan, tools: Toolbox | None = None) -> Forecast:
+    async def estimate(
+        self, plan: Plan, tools: Toolbox | None = None, inputs: Mapping[str, Any] | None = None
+    ) -> Forecast:
         """The forecast of a plan before it runs; `tools` are those of its steps, if they are not the engine's."""
         from msgspec import Raw
 
-        created = ev.ExecutionCreated(self._clock.now(), "", Raw(plan.encoded), {}, "")
+        bound = {**plan.inputs, **(inputs or {})}
+        created = ev.ExecutionCreated(self._clock.now(), "", Raw(plan.encoded), bound, "")
         return await self._fresh(fold([created], plan), tools)
 
     async def outcomes(self, plan: str = "", limit: int = 2000) -> list[ForecastOutcome]:

@@ -121,7 +121,7 @@ class RunRequest:
     async def estimate(self, engine: Engine) -> Forecast:
         """Forecast it without starting it."""
         loaded = await asyncio.to_thread(self.load, engine)
-        return await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools))
+        return await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools), self.inputs)
 
     def chosen_strategy(self) -> Strategy:
         """The strategy that makes a plan of the tasks."""

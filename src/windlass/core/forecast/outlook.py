@@ -24,7 +24,8 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.core.view import progress
 from windlass.errors import Category
-from windlass.plan.model import Importance
+from windlass.plan.model import Importance, Step
+from windlass.plan.template import TemplateProblem, references
 
 __all__ = ["Estimates", "Outlook", "Surroundings", "elapsed_of"]
 
@@ -185,12 +186,12 @@ class Outlook:
         items, running, due = self._parts(step)
         if step.children is None and spec.foreach is not None and not running:
             habits = known.habits.get(step.id)
-            if isinstance(spec.foreach, str):
+            if (written := _items_before(state, spec)) is not None:
+                items = written
+            else:
                 counts = habits.counts if habits is not None else ()
                 if not counts:
                     self.uncounted.append(step.id)
-            else:
-                items = len(spec.foreach)
         share = known.seconds.share
         task = Task(
             math.log(known.seconds.smallest),
@@ -370,6 +371,18 @@ class Outlook:
         told = any(task.prediction.origin == "estimate" for task in self._costs)
         # A tool's own estimate cannot be compared with the cost in the end, which is that of agents.
         return Band(*(spent.usd + part for part in calibration.apply(rest, bucket))), None if told else rest
+
+
+def _items_before(state: State, spec: Step) -> int | None:
+    """Number of items of a `foreach` whose list is in the plan or its inputs; None where it is the result of a step."""
+    if not isinstance(spec.foreach, str):
+        return len(spec.foreach or ())
+    if not {seen.root for seen in references(spec.foreach, expression=True)} <= {"inputs", "range"}:
+        return None
+    try:
+        return len(state.prepared.items(spec, {"inputs": state.inputs}))
+    except TemplateProblem:  # the step will fail with it
+        return None
 
 
 def _amounts(step: StepState) -> tuple[float, int]:
