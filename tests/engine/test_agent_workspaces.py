@@ -102,6 +102,22 @@ async def test_k4_work_in_a_subfolder_and_files_that_git_does_not_track(project:
     assert "nothing matches nothing*" in missing.steps["work"].error.message
 
 
+async def test_k4_files_that_the_user_ignores_everywhere_are_not_committed(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = repository(project)
+    (tmp_path / "config" / "git").mkdir(parents=True)
+    (tmp_path / "config" / "git" / "ignore").write_text("*.swp")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    project.file("ignored/lib", "lib\n")
+    world = AgentWorld(project, works(lambda where, task: [writes(name)(where, task) for name in ("a.swp", "new.txt")]))
+    state = await world.run(plan(agent(workspace={"kind": "worktree", "files": ["ignored/lib"]})))
+    assert git(folder, "diff", "--name-only", "HEAD", tip(folder, state)).split() == ["new.txt"]
+    async with world.engine() as engine:
+        (listed,) = await engine.workspaces(state.id)
+    assert listed["work"] == "1 commit not merged", "as `windlass diff` has it"
+
+
 async def test_k4_an_agent_that_commits_or_leaves_its_branch_loses_nothing(project: Project) -> None:
     folder = repository(project)
 

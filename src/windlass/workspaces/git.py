@@ -18,7 +18,7 @@ from pathlib import Path
 
 from windlass.errors import Category, ToolError
 
-__all__ = ["GitFailed", "Repository", "escaped", "find_repository", "locked", "run_git"]
+__all__ = ["GitFailed", "Repository", "escaped", "find_repository", "locked", "run_git", "user_ignores"]
 
 TIMEOUT = 120.0
 """Seconds that one command may take."""
@@ -98,6 +98,19 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
         "GIT_OPTIONAL_LOCKS": "0",
         **variables,
     }
+
+
+def user_ignores(cwd: Path) -> str:
+    """The path of the file with patterns that the user ignores in all repositories; empty if there is none."""
+    variables = {name: os.environ[name] for name in ("XDG_CONFIG_HOME",) if name in os.environ}
+    theirs = Path(os.environ.get("GIT_CONFIG_GLOBAL") or Path.home() / ".gitconfig")
+    found = b""
+    if theirs.exists():
+        asked = ("config", "--file", str(theirs), "--path", "core.excludesFile")
+        found = run_git(*asked, cwd=cwd, variables=variables, good=(0, 1, 128)).strip()
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    usual = Path(base) / "git" / "ignore"
+    return os.fsdecode(found) if found else str(usual) if usual.exists() else ""
 
 
 def escaped(path: str) -> str:

@@ -18,7 +18,16 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from windlass.errors import ToolError
-from windlass.workspaces.git import TIMEOUT, GitFailed, Repository, escaped, find_repository, locked, run_git
+from windlass.workspaces.git import (
+    TIMEOUT,
+    GitFailed,
+    Repository,
+    escaped,
+    find_repository,
+    locked,
+    run_git,
+    user_ignores,
+)
 from windlass.workspaces.notes import NOTES, note_tree
 from windlass.workspaces.small_changes import changed_tree
 from windlass.workspaces.store import ChangedFile, FileEntry, Recorded, ShownChange, TooLarge
@@ -164,7 +173,7 @@ class GitStore:
             (self._folder / "info").mkdir(exist_ok=True)
             (self._folder / NOTES).mkdir(exist_ok=True)
             (self._folder / "info" / "attributes").write_text(_EXACT)
-            if theirs := self._ignored_by_user():
+            if theirs := user_ignores(self.root):
                 self._git("config", "core.excludesFile", theirs)
             (self._folder / "windlass").write_text(f"records of {self.root}\n", errors="surrogateescape")
         self._write("info/exclude", self._excluded(repository))
@@ -183,18 +192,6 @@ class GitStore:
         if self._home.is_relative_to(self.root) and self._home != self.root:
             lines += b"\n" + os.fsencode(f"/{escaped(self._home.relative_to(self.root).as_posix())}/") + b"\n"
         return lines
-
-    def _ignored_by_user(self) -> str:
-        """The file of patterns that the user has for all repositories."""
-        variables = {name: os.environ[name] for name in ("XDG_CONFIG_HOME",) if name in os.environ}
-        theirs = Path(os.environ.get("GIT_CONFIG_GLOBAL") or Path.home() / ".gitconfig")
-        found = b""
-        if theirs.exists():
-            asked = ("config", "--file", str(theirs), "--path", "core.excludesFile")
-            found = run_git(*asked, cwd=self.root, variables=variables, good=(0, 1, 128)).strip()
-        base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-        usual = Path(base) / "git" / "ignore"
-        return os.fsdecode(found) if found else str(usual) if usual.exists() else ""
 
     def _add(self, lock: int) -> str:
         """Bring the index up to date; gives a note about what could not be read."""

@@ -22,7 +22,7 @@ from typing import Any
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.globs import is_pattern, match_files
-from windlass.workspaces.git import GitFailed, Repository, escaped, find_repository, locked, run_git
+from windlass.workspaces.git import GitFailed, Repository, escaped, find_repository, locked, run_git, user_ignores
 
 __all__ = [
     "Worktree",
@@ -380,10 +380,12 @@ def commit_work(worktree: Worktree, message: str) -> str:
 
 
 def stage_work(repository: Repository, worktree: Worktree, lock: int, index: Path | None = None) -> None:
-    """Put all of the work into the index, without the files that were brought along."""
-    brought = admin_of(repository, worktree.path) / "windlass-files"
-    brought.write_text("".join(f"/{escaped(name)}\n" for name in worktree.files), errors="surrogateescape")
-    git_in(worktree, "-c", f"core.excludesFile={brought}", "add", "--all", "--", ".", lock=lock, index=index)
+    """Put all of the work into the index, without the files that were brought along or that the user ignores."""
+    ignored = admin_of(repository, worktree.path) / "windlass-files"
+    theirs = Path(user_ignores(worktree.path) or os.devnull)
+    patterns = theirs.read_bytes() + b"\n" if theirs.exists() else b""
+    ignored.write_bytes(patterns + b"".join(os.fsencode(f"/{escaped(name)}\n") for name in worktree.files))
+    git_in(worktree, "-c", f"core.excludesFile={ignored}", "add", "--all", "--", ".", lock=lock, index=index)
 
 
 def bring_in(worktree: Worktree, commit: str) -> tuple[str, ...]:
@@ -410,7 +412,9 @@ def work_in(worktree: Worktree) -> str:
     tip = tip_of(repository, worktree.branch)
     if is_whole(repository, worktree.path):
         brought = set(worktree.files)
-        listed = git_in(worktree, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").split(b"\0")
+        theirs = f"core.excludesFile={user_ignores(worktree.path)}"
+        status = ("-c", theirs, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
+        listed = git_in(worktree, *status).split(b"\0")
         if changed := [one for one in listed if one and os.fsdecode(one[3:]) not in brought]:
             files = f"{len(changed)} file{'s' if len(changed) > 1 else ''}"
             merges = (admin_of(repository, worktree.path) / "MERGE_HEAD").exists()
