@@ -58,6 +58,27 @@ def test_k4_a_worktree_survives_kill_9_at_every_point(project: Project, windlass
     assert windlass("workspaces").out == ""
 
 
+WRITING = "test -e new; echo checked > log-1; echo checked > log-2; echo formatted >> kept.txt"
+
+
+def test_k4_files_that_a_check_writes_are_not_committed_after_kill_9(project: Project, windlass: Windlass) -> None:
+    folder = repository(project)
+    project.file("plan.yaml", PLAN.replace("test -e new", WRITING))
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "plan")
+    with ScriptedModel([Reply.use("files__write", {"path": "new", "content": "x"}), Reply.say("done")]) as model:
+        env = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "sk-ant-of-the-test-of-checks"}
+        windlass("run", "plan.yaml", code=-9, WINDLASS_FAULT="workspace.put_back:1", **env)
+        (execution,) = project.ids()
+        for point in ("workspace.put_back:2", "workspace.committed:1"):
+            windlass("resume", execution, code=-9, WINDLASS_FAULT=point, **env)
+        windlass("resume", execution, **env)
+    model.check()  # it was asked once
+    assert git(folder, "diff", "--name-only", "main", f"windlass/{execution}/work").split() == ["new"]
+    assert [file["path"] for file in windlass("diff", execution, "--json").json["changes"][0]["files"]] == ["new"]
+    assert windlass("workspaces", "--json").json["workspaces"][0]["work"] == "1 commit not merged"
+
+
 def test_k5_records_of_files_are_removed_for_good_after_kill_9(project: Project, windlass: Windlass) -> None:
     repository(project)
     project.file("plan.yaml", PLAN.replace("    workspace: worktree\n", ""))

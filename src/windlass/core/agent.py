@@ -34,6 +34,8 @@ class WorkPeriod(NamedTuple):
     after: str = ""
     """Empty while it works, and if it was cut off."""
     ended: float = math.inf
+    after_check: bool = False
+    """True if only a check of the work lies between it and the one before."""
 
     def overlaps(self, other: WorkPeriod) -> bool:
         """True if both were in the same folder at the same time."""
@@ -112,7 +114,7 @@ class AgentState(msgspec.Struct):
     """Failed checks of its work in this conversation: they choose among several models."""
 
     periods: list[WorkPeriod] = msgspec.field(default_factory=list)
-    """Its work on files, in order: several where somebody else changed files between its attempts."""
+    """Its work on files, in order: several where somebody else, or a check, changed files in between."""
     workspace: WorkspaceOpened | None = None
     """The folder of its own that it works in."""
     commit: str = ""

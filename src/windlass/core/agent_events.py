@@ -189,7 +189,7 @@ class AgentReopened(EventBase, frozen=True, tag="agent.reopened"):
 
 
 class WorkspaceSnapshot(EventBase, frozen=True, tag="workspace.snapshot"):
-    """The files where an agent works were recorded, before it begins or after a turn of it."""
+    """The files where an agent works were recorded, before or after a turn of it."""
 
     step: str
     attempt: int

@@ -109,7 +109,8 @@ def _recorded(state: StateData, event: ev.WorkspaceSnapshot) -> None:
         if last is not None and last.root == event.root:
             agent.periods[-1] = last._replace(after=event.tree, ended=event.at)
     elif last is None or last.root != event.root or last.after not in ("", event.tree):
-        agent.periods.append(WorkPeriod(event.root, event.tree, event.at))
+        same_attempt = agent.attempt == event.attempt  # it has begun before: this is another turn
+        agent.periods.append(WorkPeriod(event.root, event.tree, event.at, after_check=same_attempt))
     else:  # goes on where it stopped, or was cut off: nobody knows who did what since
         agent.periods[-1] = last._replace(after="", ended=math.inf)
 

@@ -32,6 +32,8 @@ class MergeFolder:
         repository = find_repository(Path(worktree.repository))
         assert repository is not None
         self._repository = repository
+        self._unchecked = ""
+        """The commit of the last merge."""
 
     @classmethod
     def open(cls, workdir: Path, execution: str, step: str) -> MergeFolder:
@@ -49,8 +51,9 @@ class MergeFolder:
         return self._worktree.branch
 
     def reset(self) -> None:
-        """Go back to what was checked."""
+        """Go back to what was checked, without files that a check wrote."""
         self._git("checkout", "--quiet", "--force", "--detach", self.branch)
+        self._git("clean", "--quiet", "--force", "-d")
 
     def merge(self, commit: str, message: str) -> MergeResult:
         """Merge a commit; a conflict leaves nothing behind."""
@@ -65,6 +68,7 @@ class MergeFolder:
                 raise
             names = [shown(name.decode("utf-8", "surrogateescape")) for name in unmerged if name]
             return MergeResult(is_new=True, conflicts=tuple(names[:MOST_NAMED]))
+        self._unchecked = self._tip("HEAD")
         fault_point("merge.merged")
         return MergeResult(is_new=True)
 
@@ -86,10 +90,10 @@ class MergeFolder:
         return self._git(*asked).decode("utf-8", "replace")
 
     def keep(self) -> None:
-        """The merge has passed: the branch moves up to it."""
-        old, new = self._tip(self.branch), self._tip("HEAD")
-        self._git("update-ref", f"refs/heads/{self.branch}", new, old)
+        """The merge has passed: the branch moves up to it, and nothing that the check wrote stays."""
+        self._git("update-ref", f"refs/heads/{self.branch}", self._unchecked, self._tip(self.branch))
         fault_point("merge.kept")
+        self.reset()
 
     def target(self) -> str:
         """The branch that is checked out in the repository; empty for a detached HEAD."""
@@ -118,7 +122,6 @@ class MergeFolder:
         """Remove the worktree; its branch, too, once the target has its work. Gives the commit of the merged work."""
         commit = self._tip(self.branch)
         self.reset()
-        self._git("clean", "--quiet", "--force", "-d")  # what checks have built
         remove_worktree(self._worktree, keep_branch=not moved)
         return commit
 

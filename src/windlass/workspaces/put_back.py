@@ -13,24 +13,38 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+from typing import NamedTuple
 
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.workspaces.store import ChangedFile, FileEntry, Store, shown
 
-__all__ = ["put_back"]
+__all__ = ["RecordedPeriod", "put_back"]
 
 COMMIT = 0o160000
 LINK = 0o120000
 MOST_NAMED = 10
 
 
+class RecordedPeriod(NamedTuple):
+    """Two records, before and after a stretch of work."""
+
+    before: str
+    after: str
+    after_check: bool = False
+    """True if only a check changed files since the pair before: its changes of the same files are undone, too."""
+
+
 def put_back(
-    store: Store, periods: Iterable[tuple[str, str]], only: Callable[[str], bool] = lambda path: True
+    store: Store, pairs: Iterable[RecordedPeriod], only: Callable[[str], bool] = lambda path: True
 ) -> list[dict[str, str]]:
     """Undo the changes between each two records, the newest first; gives each path with what was done."""
-    changes = (store.changes(before, after) for before, after in periods)
-    todo = _together([[change for change in some if only(change.path)] for some in changes])
+    todo = _together(
+        (change, pair.after_check)
+        for pair in pairs
+        for change in store.changes(pair.before, pair.after)
+        if only(change.path)
+    )
     if inside := [change.path for change in todo if _is_commit(change)]:
         raise _refused(inside, "a repository inside this one, which has an undo of its own")
     states = {change.path: _now(store, change) for change in todo}
@@ -44,13 +58,14 @@ def put_back(
     return [{"path": shown(change.path), "undone": "removed" if change.old is None else "restored"} for change in todo]
 
 
-def _together(periods: list[list[ChangedFile]]) -> list[ChangedFile]:
-    """The changes of several stretches of work as one: from a file's oldest content to its newest."""
+def _together(changes: Iterable[tuple[ChangedFile, bool]]) -> list[ChangedFile]:
+    """The changes of several stretches of work as one: from a file's oldest content to its newest. Each comes with
+    whether only a check lies between it and the stretch before."""
     found: dict[str, ChangedFile] = {}
     gaps: list[str] = []
-    for change in (change for changes in periods for change in changes):
+    for change, after_check in changes:
         before = found.get(change.path)
-        if before is not None and before.new != change.old:
+        if before is not None and change.old not in (before.new, before.old) and not after_check:
             gaps.append(change.path)
         found[change.path] = change if before is None else ChangedFile(change.path, before.old, change.new)
     if gaps:

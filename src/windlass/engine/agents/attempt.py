@@ -100,8 +100,8 @@ class AgentAttempt:
         deps, contact = self._deps, self._contact
         self._call = call
         catalog = PlanCatalog(contact.tools, deps.misfits, call.workdir)
-        self._checks = WorkChecks(self._told, call, contact, deps.clock, deps.policy, catalog)
-        self._files = WorkRecorder(call, contact, deps.clock)
+        self._files = WorkRecorder(call, contact, deps.clock, alone=self._told.get("workspace") is not None)
+        self._checks = WorkChecks(self._told, call, contact, deps.clock, deps.policy, catalog, self._files)
 
     async def _do_work(self) -> Any:
         if (proven := await self._checks.proven()) is not None:
@@ -333,6 +333,7 @@ class AgentAttempt:
                     break
                 self._raise_model(runner.name, role, model)
                 request = self._follow_up(runner, request, host, result)
+                await self._files.record("before")  # what a check wrote is not the agent's
                 result = await self._see_through(runner, request, host)
             if result.success:
                 self._contact.close()

@@ -21,7 +21,7 @@ from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.call_summary import call_summary
 from windlass.core.decide import Policy
-from windlass.engine.agents.file_changes import files_seen, worked_beside
+from windlass.engine.agents.file_changes import WorkRecorder, files_seen, worked_beside
 from windlass.engine.agents.plan_output import plan_in, plan_problems, refused_plan
 from windlass.engine.agents.protection import (
     give_tests_back,
@@ -55,12 +55,13 @@ class WorkChecks:
         clock: Clock,
         policy: Policy,
         catalog: ToolCatalog,
+        files: WorkRecorder,
     ) -> None:
         """`catalog` is for plans that are the result of an agent."""
         self._own: Sequence[Mapping[str, Any]] = arguments.get("check", ())
         self._uses = (*self._own, *arguments.get("pick", ()))
         self._form: Mapping[str, Any] | Literal["plan"] | None = arguments.get("output")
-        self._catalog = catalog
+        self._catalog, self._files = catalog, files
         self._protected: Sequence[str] | None = arguments.get("protect")
         """None: the tests that the checks name."""
         self._tries = int(arguments.get("tries", 1))
@@ -73,9 +74,13 @@ class WorkChecks:
     async def proven(self) -> str | None:
         """The result of an agent that was done when its last attempt broke off, if its work passes."""
         agent = self._contact.step.agent
-        if self._none or agent is None or agent.claim is None or agent.told:
+        if self._none or agent is None or agent.claim is None:
             return None
         claim, checked = agent.claim, agent.checked
+        if checked is None:
+            await self._files.check_again(agent)
+        if agent.told:
+            return None
         if checked is not None and checked.attempt == agent.lost and self._is_final(checked):
             raise self._refusal(checked, claim, can_go_on=True)  # it was cut off right before this
         if checked is not None:
@@ -100,12 +105,15 @@ class WorkChecks:
         agent = self._contact.step.agent
         number = (agent.checks if agent is not None else 0) + 1
         restored, touched = await self._look_after_own_files()
-        results = await self._run_all(claim)
+        if restored:
+            await (self._files.remember() if self._protected is None else self._files.record("after"))
+        results = await self._run_all_apart(claim)
         if restored and self._protected is None and agent is not None and all(result.passed for result in results):
             self._note(f"passed on the original {', '.join(restored)}: the agent's own follow")
             await asyncio.to_thread(give_tests_back, agent, named_tests(self._uses), self._call)
+            await self._files.remember()
             restored, touched = (), (*restored, *touched)
-            results = await self._run_all(claim)
+            results = await self._run_all_apart(claim)
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
         checked = ev.AgentChecked(now, step, attempt, number, tuple(results), restored, touched)
         which = f"check {number} of {self._tries}" if number else "check before the agent goes on"
@@ -122,6 +130,13 @@ class WorkChecks:
         self._contact.tell(checked)
         await self._contact.record(ev.AgentTold(now, step, uuid.uuid4().hex[:12], _told(failed, restored), "check"))
         return True
+
+    async def _run_all_apart(self, claim: str) -> list[ev.CheckResult]:
+        """Results of the checks, and no files that they wrote."""
+        try:
+            return await self._run_all(claim)
+        finally:
+            await asyncio.shield(self._files.take_back())
 
     async def _look_after_own_files(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Put protected files back, and find programs of the checks that the agent changed; both are named."""

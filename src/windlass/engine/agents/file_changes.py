@@ -1,4 +1,7 @@
-"""The files that agents changed (K5): recorded around each attempt, shown as differences, and put back.
+"""The files that agents changed (K5): recorded around each turn, shown as differences, and put back.
+
+Files that a check of the work wrote are nobody's work. In a folder that is the agent's alone they are put back as soon
+as the check has ended, so that they are neither committed nor taken for the agent's; elsewhere they stay.
 
 A record that cannot be made fails nothing: the journal says why there is none.
 """
@@ -17,55 +20,114 @@ from windlass.core.state import State, StepState
 from windlass.errors import ToolError, UsageError
 from windlass.faults import fault_point
 from windlass.ports import Call, Contact
-from windlass.workspaces.put_back import put_back
+from windlass.workspaces.put_back import RecordedPeriod, put_back
 from windlass.workspaces.store import Recorded, find_store, shown, store_of
 
-__all__ = ["WorkRecorder", "changed_files", "files_seen", "put_files_back", "recorded_changes", "worked_beside"]
+__all__ = [
+    "WorkRecorder",
+    "changed_files",
+    "files_seen",
+    "put_files_back",
+    "record_of",
+    "recorded_changes",
+    "take_back_writes",
+    "worked_beside",
+]
+
+MOST_NAMED = 10
 
 
 class WorkRecorder:
-    """Records the files before and after an attempt of an agent."""
+    """Records the files before and after the turns of an agent, and takes back what checks wrote in between."""
 
-    def __init__(self, call: Call, contact: Contact, clock: Clock) -> None:
+    def __init__(self, call: Call, contact: Contact, clock: Clock, *, alone: bool) -> None:
+        """`alone`: the folder is the agent's own, and nobody else works there."""
         self._call, self._contact, self._clock = call, contact, clock
-        self._failed = False
+        self._alone, self._failed = alone, False
+        self._last: Recorded | None = None
+        """The newest record of this attempt."""
 
     async def record(self, moment: Literal["before", "after"]) -> None:
         """Record the files as they are now. After a failure there is nothing to compare with: then it does nothing."""
         if self._failed:
             return
-        step, attempt = self._call.step, self._call.attempt
         try:
             found = await asyncio.to_thread(self._recorded)
         except (ToolError, OSError) as error:
             self._failed = True
             found = Recorded(str(self._call.workdir), "", f"not recorded: {error}")
         fault_point("workspace.recorded")
-        event = ev.WorkspaceSnapshot(
-            self._clock.now(), step, attempt, moment, found.root, found.tree, shown(found.note)
-        )
-        self._contact.tell(event)
+        self._last = found
+        self._contact.tell(self._event(moment, found))
+
+    async def remember(self) -> None:
+        """Take the files as they are now for those before a check; the record of the agent's work stays as it is."""
+        if self._alone and not self._failed:
+            self._last = await asyncio.to_thread(self._recorded)
+
+    def _event(self, moment: Literal["before", "after"], found: Recorded) -> ev.WorkspaceSnapshot:
+        now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
+        return ev.WorkspaceSnapshot(now, step, attempt, moment, found.root, found.tree, shown(found.note))
+
+    async def check_again(self, agent: AgentState) -> None:
+        """Make ready for a check that comes before any turn of this attempt. What a check wrote that died with its
+        engine is taken back; other changes since the last turn are a person's, and stay."""
+        if not self._alone or not agent.periods or not (last := agent.periods[-1]).after:
+            return
+        if agent.lost == self._call.attempt - 1:
+            self._last = Recorded(last.root, last.after)
+            await self.take_back()
+        await self.record("before")
+        if self._last is not None and self._last.tree:
+            # On disk before the check begins: only by this record its changes are told from those of a person.
+            await self._contact.record(self._event("after", self._last))
+
+    async def take_back(self) -> None:
+        """Put back what a check wrote since the last record, in a folder that is the agent's own."""
+        if not self._alone or self._last is None or not self._last.tree:
+            return
+        try:
+            written = await asyncio.to_thread(take_back_writes, self._last, self._call)
+        except (ToolError, OSError) as error:
+            self._call.output("note", f"files that the check wrote stay, and count as the agent's: {error}\n")
+            return
+        if written:
+            names = ", ".join(written[:MOST_NAMED]) + (" …" if len(written) > MOST_NAMED else "")
+            self._call.output("note", f"files that the check wrote were put back: {names}\n")
 
     def _recorded(self) -> Recorded:
         return find_store(self._call.workdir, self._call.home).record(self._call.execution)
+
+
+def take_back_writes(before: Recorded, call: Call) -> list[str]:
+    """Put the files back as they were recorded before a check; gives their paths. Raises `ToolError`."""
+    store = store_of(Path(before.root), before.tree.partition(":")[0], call.home)
+    after = store.record(call.execution).tree
+    undone = put_back(store, [RecordedPeriod(before.tree, after)]) if after != before.tree else []
+    return [one["path"] for one in undone]
 
 
 async def files_seen(call: Call, results: Sequence[ev.CheckResult]) -> tuple[str, str]:
     """Folder and content of the files that checks saw which passed, as they left them; empty where that is unknown."""
     if all(result.of_form for result in results):
         return "", ""
+    found = await record_of(call)
+    return (found.root, found.tree) if found is not None else ("", "")
+
+
+async def record_of(call: Call) -> Recorded | None:
+    """Record the files as they are now; None where that cannot be done."""
     try:
-        found = await asyncio.to_thread(find_store(call.workdir, call.home).record, call.execution)
+        return await asyncio.to_thread(find_store(call.workdir, call.home).record, call.execution)
     except (ToolError, OSError):
-        return "", ""
-    return found.root, found.tree
+        return None
 
 
 def changed_files(state: State, named: StepState | None, home: Path) -> list[dict[str, Any]]:
     """The changes of a step and its items, or of all agents, each stretch of work by itself."""
     steps = list(state.steps.values()) if named is None else [named, *(named.children or ())]
     agents = [(step, step.agent) for step in steps if step.agent is not None]
-    found = [_view(step, period, agent, home) for step, agent in agents for period in agent.periods]
+    found = [_view(step, period, agent, home) for step, agent in agents for period in _shown_periods(agent)]
     if found:
         return found
     raise _nothing(state, named, (agent for _, agent in agents), "to show")
@@ -102,7 +164,7 @@ def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, 
     for root in dict.fromkeys(period.root for period in periods):
         merged = _merged([period for period in periods if period.root == root])
         store = store_of(Path(root), merged[0].before.partition(":")[0], home)
-        done += put_back(store, [(period.before, period.after) for period in merged])
+        done += put_back(store, [RecordedPeriod(period.before, period.after, period.after_check) for period in merged])
     return done
 
 
@@ -113,6 +175,11 @@ def worked_beside(state: State, ours: Sequence[StepState]) -> StepState | None:
         if other not in ours and any(one.overlaps(two) for one in periods for two in _periods([other])):
             return other
     return None
+
+
+def _shown_periods(agent: AgentState) -> list[WorkPeriod]:
+    """Its stretches of work without those that changed nothing; one of these, if there is no other."""
+    return [period for period in agent.periods if period.before != period.after] or agent.periods[:1]
 
 
 def _periods(steps: Iterable[StepState]) -> list[WorkPeriod]:

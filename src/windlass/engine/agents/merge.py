@@ -22,6 +22,7 @@ from windlass.core.state import StepState
 from windlass.core.transitions import StepStatus
 from windlass.engine.agents.checks import WorkChecks
 from windlass.engine.agents.deps import AgentDeps
+from windlass.engine.agents.file_changes import WorkRecorder
 from windlass.engine.agents.plan_output import PlanCatalog
 from windlass.engine.agents.reopen import can_go_on, go_on
 from windlass.errors import Category, ToolError
@@ -60,7 +61,8 @@ async def merge_branches(deps: AgentDeps, arguments: Mapping[str, Any], call: Ca
     folder = await asyncio.to_thread(MergeFolder.open, call.workdir, call.execution, call.step)
     there = msgspec.structs.replace(call, workdir=folder.workdir)
     catalog = PlanCatalog(contact.tools, deps.misfits, folder.workdir)
-    checks = WorkChecks(arguments, there, contact, deps.clock, deps.policy, catalog)
+    files = WorkRecorder(there, contact, deps.clock, alone=False)  # the folder itself goes back after each check
+    checks = WorkChecks(arguments, there, contact, deps.clock, deps.policy, catalog, files)
     merged: list[dict[str, str]] = []
     left: list[dict[str, Any]] = []
     for branch in branches:

@@ -18,7 +18,7 @@ from windlass.core.agent import AgentState
 from windlass.errors import Category, ToolError
 from windlass.globs import glob_filter, is_pattern
 from windlass.ports import Call
-from windlass.workspaces.put_back import put_back
+from windlass.workspaces.put_back import RecordedPeriod, put_back
 from windlass.workspaces.store import Store, shown, store_of
 
 __all__ = ["give_tests_back", "named_tests", "restore_protected", "restore_tests", "touched_programs"]
@@ -45,11 +45,15 @@ def named_tests(uses: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def restore_tests(agent: AgentState | None, tests: Sequence[str], call: Call) -> tuple[str, ...]:
-    """Put back the tests that the agent changed or deleted; gives their paths. Raises `ToolError` if it cannot."""
+    """Put back the tests that the agent has changed or deleted; gives the paths of those that its last turn left so.
+
+    Raises `ToolError` if it cannot.
+    """
     if not tests or agent is None:
         return ()
     try:
-        return _restore(agent, tests, call, new_ones=False)
+        restored = _restore(agent, tests, call, new_ones=False)
+        return tuple(path for path in restored if path in _changed_since(agent, call))
     except (ToolError, OSError) as error:
         raise ToolError(
             f"the agent changed tests that the check names, and the original ones cannot be put back: {error}",
@@ -59,8 +63,19 @@ def restore_tests(agent: AgentState | None, tests: Sequence[str], call: Call) ->
 
 
 def give_tests_back(agent: AgentState, tests: Sequence[str], call: Call) -> None:
-    """Give the agent its own tests back, after `restore_tests`."""
-    _restore(agent, tests, call, new_ones=False, again=True)
+    """Give the agent its tests back as its last turn left them, after `restore_tests`."""
+    last = agent.periods[-1]
+    store = store_of(Path(last.root), last.after.partition(":")[0], call.home)
+    now = store.record(call.execution).tree
+    only = _protects(tests, call.workdir, Path(last.root), frozenset())
+    put_back(store, [RecordedPeriod(last.after, now)], only)
+
+
+def _changed_since(agent: AgentState, call: Call) -> set[str]:
+    """Files that are not as the agent's last turn left them."""
+    last = agent.periods[-1]
+    store = store_of(Path(last.root), last.after.partition(":")[0], call.home)
+    return {shown(change.path) for change in store.changes(last.after, store.record(call.execution).tree)}
 
 
 def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: Call) -> tuple[str, ...]:
@@ -85,27 +100,25 @@ def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: C
     return _restore(agent, patterns, call, new_ones=True)
 
 
-def _restore(
-    agent: AgentState, patterns: Sequence[str], call: Call, *, new_ones: bool, again: bool = False
-) -> tuple[str, ...]:
-    """Put back what the patterns name; `new_ones`: also remove files that the agent made; `again`: the other way."""
+def _restore(agent: AgentState, patterns: Sequence[str], call: Call, *, new_ones: bool) -> tuple[str, ...]:
+    """Put back what the patterns name; `new_ones`: also remove files that the agent made."""
     periods = [period for period in agent.periods if period.after and call.workdir.is_relative_to(period.root)]
     done: list[str] = []
     for root in dict.fromkeys(period.root for period in periods):
-        pairs = [(period.before, period.after) for period in periods if period.root == root]
+        pairs = [
+            RecordedPeriod(period.before, period.after, period.after_check) for period in periods if period.root == root
+        ]
         store = store_of(Path(root), pairs[0][0].partition(":")[0], call.home)
         made = frozenset() if new_ones else _made(store, pairs)
-        if again:
-            pairs = [(after, before) for before, after in reversed(pairs)]
         done += [one["path"] for one in put_back(store, pairs, _protects(patterns, call.workdir, Path(root), made))]
     return tuple(done)
 
 
-def _made(store: Store, pairs: Sequence[tuple[str, str]]) -> frozenset[str]:
+def _made(store: Store, pairs: Sequence[RecordedPeriod]) -> frozenset[str]:
     """Files that were not there before the agent."""
     first: dict[str, bool] = {}
-    for before, after in pairs:
-        for change in store.changes(before, after):
+    for pair in pairs:
+        for change in store.changes(pair.before, pair.after):
             first.setdefault(change.path, change.old is None)
     return frozenset(path for path, is_new in first.items() if is_new)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.state import State, StepState
 from windlass.engine.agents.checks import run_check
-from windlass.engine.agents.file_changes import files_seen
+from windlass.engine.agents.file_changes import files_seen, record_of, take_back_writes
 from windlass.engine.agents.workdir import workdir_of
 from windlass.engine.perform import AttemptRunner
-from windlass.errors import UsageError
+from windlass.errors import ToolError, UsageError
 from windlass.ports import Call
 
 __all__ = ["check_again"]
@@ -58,7 +59,6 @@ def _folder_of(state: State, step: StepState) -> Path:
 
 async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Clock) -> ev.AgentChecked:
     assert step.agent is not None
-    results: list[ev.CheckResult] = []
     call = Call(
         execution=state.id,
         step=step.id,
@@ -69,6 +69,20 @@ async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Cl
         env=runner.env,
         grace=runner.grace,
     )
+    before = await record_of(call) if step.agent.workspace is not None else None
+    try:
+        results = await _results(step, call, runner)
+    finally:
+        if before is not None:
+            with suppress(ToolError, OSError):  # then `windlass workspaces` shows files that are not committed
+                await asyncio.shield(asyncio.to_thread(take_back_writes, before, call))
+    checked = ev.AgentChecked(clock.now(), step.id, step.attempts, max(step.agent.checks, 0), tuple(results))
+    root, tree = await files_seen(call, results) if checked.passed else ("", "")
+    return msgspec.structs.replace(checked, root=root, tree=tree)
+
+
+async def _results(step: StepState, call: Call, runner: AttemptRunner) -> list[ev.CheckResult]:
+    results: list[ev.CheckResult] = []
 
     async def used(tool: Any, arguments: Any, call: Call) -> Any:
         return await runner.gates.use(tool, arguments, call, runner.tools)
@@ -79,11 +93,9 @@ async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Cl
         if tool is not None and tool.is_program:
             raise UsageError(
                 f"check {position} of step {step.id} is a program, which runs only inside an execution",
-                advice=(f"have the step checked by itself: windlass retry {state.id} {shlex.quote(step.id)}",),
+                advice=(f"have the step checked by itself: windlass retry {call.execution} {shlex.quote(step.id)}",),
             )
         results.append(await run_check(use, one, runner.tools, used, asyncio.timeout(use.get("timeout"))))
         if not results[-1].passed:
             break
-    checked = ev.AgentChecked(clock.now(), step.id, step.attempts, max(step.agent.checks, 0), tuple(results))
-    root, tree = await files_seen(call, results) if checked.passed else ("", "")
-    return msgspec.structs.replace(checked, root=root, tree=tree)
+    return results
