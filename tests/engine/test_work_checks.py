@@ -189,6 +189,16 @@ async def test_k2_work_that_its_check_changes_is_verified_as_the_check_left_it(p
         assert verdict(await engine.state(state.id)) == "verified"
 
 
+async def test_k2_a_check_in_python_leaves_no_compiled_file_unless_the_plan_wants_it(project: Project) -> None:
+    line = "python3 -c 'import price'"
+    project.file("price.py", "answer = 42\n")
+    state = await AgentWorld(project, writes(project, "42")).run(plan(agent(check=line)))
+    assert (verdict(state), (project.path / "__pycache__").exists()) == ("verified", False)
+    compiled = {"tool": "shell", "with": {"line": line, "env": {"PYTHONDONTWRITEBYTECODE": ""}}}
+    state = await AgentWorld(project, writes(project, "42")).run(plan(agent(check=compiled)))
+    assert (verdict(state), (project.path / "__pycache__").exists()) == ("verified", True)
+
+
 async def test_k2_a_value_of_a_template_is_one_word_of_the_command(project: Project) -> None:
     world = AgentWorld(project, writes(project, "42", "42"))
     items = ["a b; touch evil", "$(touch evil)"]

@@ -42,6 +42,8 @@ Use: TypeAlias = Callable[[Tool, Mapping[str, Any], Call], Awaitable[Any]]
 LONGEST_OUTPUT = 8_000
 """Characters of the end of a check's output that are recorded and told to the agent."""
 _OF_DATA, _OF_PLAN = "the result fits the schema of `output`", "the result is a plan that can run"
+CHECK_ENV = {"PYTHONDONTWRITEBYTECODE": "1"}
+"""Variables of a check's environment, unless they are set: a compiled file of Python may be taken for the next work."""
 
 
 class WorkChecks:
@@ -277,9 +279,10 @@ async def run_check(
     began = time.monotonic()
     failure: Failure | None = None
     seen = _OutputEnd(call.output)
+    call = msgspec.structs.replace(call, output=seen.take, env={**CHECK_ENV, **call.env})
     try:
         async with timer:
-            output: Any = await use(tool, arguments_of(check), msgspec.structs.replace(call, output=seen.take))
+            output: Any = await use(tool, arguments_of(check), call)
     except TimeoutError:
         if not timer.expired():
             raise
