@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["UNSAFE", "one_line", "visible", "written_out"]
+__all__ = ["UNSAFE", "last_lines", "one_line", "visible", "written_out"]
 
 UNSAFE = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but for tab and line feed
@@ -27,6 +27,16 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """The same for a name in the middle of a question: line breaks are written out, too."""
     return visible(text).replace("\n", "\\n")
+
+
+def last_lines(output: str) -> str:
+    """The end of a program's output, to stand behind words of ours: `: LINE`, several lines below them, or nothing.
+    Empty lines and rules (`-----`) are left out."""
+    lines = [line.rstrip() for line in output.splitlines()]
+    lines = [line for line in lines if len(set(line.strip())) > 1 or line.strip().isalnum()][-5:]
+    if not lines:
+        return ""
+    return (": " if len(lines) == 1 else ":\n") + "\n".join(lines)[-500:]
 
 
 def written_out(character: str) -> str:

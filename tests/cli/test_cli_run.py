@@ -204,11 +204,29 @@ def test_c5_a_failed_run_says_what_where_why_and_what_next(project: Project, win
         """
     )
     ran = windlass("run", plan, "--anyway", code=1)
-    assert "fetch failed:" in ran.err
-    assert "it causes these to be skipped: compile, test" in ran.err, "the impact is stated (C2)"
-    assert "(configuration)" in ran.err
+    assert "fetch failed (it causes these to be skipped: compile, test): " in ran.err, "the impact is stated (C2)"
+    assert "fetch (configuration): " in ran.err
     assert "→ install no-such-program-here" in ran.err
     assert f"windlass fork {project.ids()[0]}" in ran.err
+
+
+def test_c5_the_words_of_a_program_that_failed_stand_apart_from_those_of_the_engine(
+    project: Project, windlass: Windlass
+) -> None:
+    line = "printf '\\\\nF\\\\n-----\\\\nRan 2 tests\\\\n\\\\nFAILED (failures=1)\\\\n' >&2; exit 1"
+    plan = project.plan(
+        f"""
+        name: build
+        steps:
+          - {{id: test, run: "{line}"}}
+          - {{id: deploy, run: "true", needs: [test]}}
+        """
+    )
+    ran = windlass("run", plan, code=1)
+    said = "exit code 1:\n  | F\n  | Ran 2 tests\n  | FAILED (failures=1)\n"
+    assert ran.err.count(said) == 2, "where the attempt failed, and at the end"
+    assert f"✗ test (logic): {said}" in ran.err
+    assert "✗ test failed (it causes these to be skipped: deploy): exit code 1\n" in ran.err
 
 
 # ── progress ─────────────────────────────────────────────────────────────────────────────────────────

@@ -95,7 +95,7 @@ async def test_k4_what_an_agent_cannot_mend_in_its_tries_stays_and_a_retry_has_i
     assert (state.status, len(runner.requests)) == ("partial", 5)
     assert error is not None
     assert "fix[1] stays on" in error.message
-    assert "conflicts in same; the agent could not mend it: the work was checked 2 times" in error.message
+    assert "conflicts in same\nthe agent could not mend it: the work was checked 2 times" in error.message
     assert ((folder / "same").read_text(), (folder / "other").exists()) == ("one\n", True)
     assert git(folder, "show", f"windlass/{state.id}/fix.1:same") == "two\n"
     async with world.engine() as engine:

@@ -199,6 +199,14 @@ async def test_k2_a_check_in_python_leaves_no_compiled_file_unless_the_plan_want
     assert (verdict(state), (project.path / "__pycache__").exists()) == ("verified", True)
 
 
+async def test_k2_the_end_of_a_checks_output_stands_on_lines_of_its_own(project: Project) -> None:
+    check = "printf 'first\\n\\n-----\\nRan 2 tests\\n\\nFAILED (failures=1)\\n'; exit 1"
+    state = await AgentWorld(project, writes(project, "41")).run(plan(agent(check=check, tries=1)))
+    error = state.steps["work"].error
+    assert error is not None
+    assert error.message.endswith(" (exit code 1):\nfirst\nRan 2 tests\nFAILED (failures=1)")
+
+
 async def test_k2_a_value_of_a_template_is_one_word_of_the_command(project: Project) -> None:
     world = AgentWorld(project, writes(project, "42", "42"))
     items = ["a b; touch evil", "$(touch evil)"]

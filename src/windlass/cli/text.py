@@ -131,7 +131,7 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.StepCompleted():
             return f"✓ {event.step}"
         case ev.StepFailed():
-            return f"✗ {event.step} failed: {event.failure.message}{_impact(state, event.step)}"
+            return f"✗ {event.step} failed{_impact(state, event.step)}: {_first_line(event.failure)}"
         case ev.StepSkipped():
             return f"↷ {event.step} skipped: {event.because}"
         case ev.StepExpanded():
@@ -212,14 +212,14 @@ def _impact(state: State, step_id: str) -> str:
     if step.parent is not None:
         return ""
     if step.spec.importance == "critical":
-        return "; it is critical, so the execution stops"
+        return " (it is critical, so the execution stops)"
     if step.spec.importance == "optional":
-        return "; it is optional, so the rest continues"
+        return " (it is optional, so the rest continues)"
     lost = _skipped_by(state, step_id)
     if not lost:
-        return "; nothing depends on it"
+        return " (nothing depends on it)"
     names = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
-    return f"; it causes these to be skipped: {names}"
+    return f" (it causes these to be skipped: {names})"
 
 
 def _skipped_by(state: State, failed: str) -> list[str]:
@@ -235,12 +235,17 @@ def _skipped_by(state: State, failed: str) -> list[str]:
     return list(lost)
 
 
+def _first_line(failure: Failure) -> str:
+    """Its message without the lines that a program printed: they stand where the attempt failed, and at the end."""
+    return failure.message.partition("\n")[0].removesuffix(":")
+
+
 def failure_lines(who: str, failure: Failure, execution: str) -> list[str]:
-    """The failed step, its error and category, then advice; a command in it names the execution."""
+    """The failed step, its category and error, then advice; a command in it names the execution."""
     from windlass.cli.install_advice import fitting_install
 
     advice = [fitting_install(_COMMAND_OF_ID.sub(rf"\1 {execution}", line)) for line in failure.advice]
-    return [f"  ✗ {who}: {failure.message} ({failure.category})", *(f"      → {line}" for line in advice)]
+    return [f"  ✗ {who} ({failure.category}): {failure.message}", *(f"      → {line}" for line in advice)]
 
 
 def next_commands(state: State, driven: bool = False) -> list[str]:
@@ -341,7 +346,7 @@ def _waits_for_retry(step: StepState) -> bool:
 
 
 def _retry_wait(step: StepState) -> str:
-    why = step.question or (step.error.message if step.error is not None else "it failed")
+    why = step.question or (_first_line(step.error) if step.error is not None else "it failed")
     gives_up = f", gives up at {iso(step.gives_up_at)}" if step.gives_up_at is not None else ""
     return f"{why}; next try at {iso(step.until)}{gives_up}"
 

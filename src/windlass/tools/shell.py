@@ -41,6 +41,7 @@ from windlass.process import (
 from windlass.tools.built_in import ToolSetup
 from windlass.tools.shell_arguments import ShellArguments
 from windlass.values import CheckedValue, complaints
+from windlass.visible import last_lines
 
 __all__ = ["MOST_LOGGED", "Shell", "build_tools"]
 
@@ -203,9 +204,7 @@ def _captured(
 
 def _said(captures: list[CapturedStream]) -> str:
     """The last lines of its error output, or else of its output."""
-    texts = [capture.text.strip() for capture in reversed(captures)]
-    tail = next((text for text in texts if text), "").rsplit("\n", 5)[-5:]
-    return ": " + "\n".join(tail)[-500:] if tail != [""] else ""
+    return next(filter(None, (last_lines(capture.text) for capture in reversed(captures))), "")
 
 
 def build_tools(setup: ToolSetup) -> list[Tool]:

@@ -35,8 +35,9 @@ from windlass.errors import Category, Failure, ToolError, classify
 from windlass.plan.check import ToolCatalog
 from windlass.ports import Call, Contact, Tool, Toolbox
 from windlass.redact import Redactor
+from windlass.visible import last_lines
 
-__all__ = ["WorkChecks", "asks_for_data", "data_in", "run_check"]
+__all__ = ["WorkChecks", "asks_for_data", "check_and_end", "data_in", "run_check"]
 
 Use: TypeAlias = Callable[[Tool, Mapping[str, Any], Call], Awaitable[Any]]
 LONGEST_OUTPUT = 8_000
@@ -238,7 +239,7 @@ class WorkChecks:
         return Failure(
             Category.LOGIC,
             f"the {'result' if failed.of_form else 'work'} was checked {times} and does not pass{why}: "
-            f"{_and_end(failed)}",
+            f"{check_and_end(failed)}",
             advice=(
                 f"go on in the same conversation: windlass retry {self._call.execution} {shlex.quote(self._call.step)}",
                 f"tell the agent how: windlass say {self._call.execution} {shlex.quote(self._call.step)} TEXT",
@@ -249,7 +250,7 @@ class WorkChecks:
     def _not_picked(self, failed: ev.CheckResult) -> Failure:
         return Failure(
             Category.LOGIC,
-            f"the work does not pass the check of `pick`: {_and_end(failed)}",
+            f"the work does not pass the check of `pick`: {check_and_end(failed)}",
             advice=(f"have the agent go on: windlass retry {self._call.execution} {shlex.quote(self._call.step)}",),
         )
 
@@ -257,10 +258,10 @@ class WorkChecks:
         self._call.output("note", f"{text}\n")
 
 
-def _and_end(failed: ev.CheckResult) -> str:
+def check_and_end(failed: ev.CheckResult) -> str:
     """The check, with the end of its output."""
     code = f" (exit code {failed.exit_code})" if failed.exit_code is not None else ""
-    return f"{failed.check}{code}: " + "\n".join(failed.output.strip().rsplit("\n", 5)[-5:])[-500:]
+    return f"{failed.check}{code}{last_lines(failed.output)}"
 
 
 def arguments_of(use: Mapping[str, Any]) -> dict[str, Any]:

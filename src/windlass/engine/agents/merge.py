@@ -20,7 +20,7 @@ import msgspec
 from windlass.core import events as ev
 from windlass.core.state import StepState
 from windlass.core.transitions import StepStatus
-from windlass.engine.agents.checks import WorkChecks
+from windlass.engine.agents.checks import WorkChecks, check_and_end
 from windlass.engine.agents.deps import AgentDeps
 from windlass.engine.agents.file_changes import WorkRecorder
 from windlass.engine.agents.plan_output import PlanCatalog
@@ -117,8 +117,7 @@ async def _merge_one(folder: MergeFolder, branch: _Branch, checks: WorkChecks) -
     if tip.is_new:
         if (failed := await _failed(checks)) is not None:
             await asyncio.to_thread(folder.reset)
-            code = f" (exit code {failed.exit_code})" if failed.exit_code is not None else ""
-            return f"with it this check fails: {failed.check}{code}: {failed.output.strip()[-500:]}"
+            return f"with it this check fails: {check_and_end(failed)}"
         await asyncio.to_thread(folder.keep)
     return ""
 
@@ -182,4 +181,4 @@ def _unfinished(output: dict[str, Any]) -> ToolError:
         parts.append(f"the merged work stays on {output['branch']}, and {output['target']} where it is: {stays}")
     advice = [f"look at it: git diff {one['branch']}" for one in left[:1]]
     advice += [f"take it over: git merge {output['branch']}"] if stays else []
-    return ToolError("; ".join(parts), category=Category.LOGIC, advice=(*advice, "then retry the step"), output=output)
+    return ToolError("\n".join(parts), category=Category.LOGIC, advice=(*advice, "then retry the step"), output=output)

@@ -69,7 +69,7 @@ async def go_on(
         if error.failure.category in (Category.TRANSIENT, Category.RESOURCE):
             raise
         await theirs.record(ev.AgentReopened(deps.clock.now(), owner.id, number, call.step, error.failure.message))
-        return f"{reason}; the agent could not mend it: {error.failure.message}"
+        return f"{reason}\nthe agent could not mend it: {error.failure.message}"
     return ""
 
 
