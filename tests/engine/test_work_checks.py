@@ -199,6 +199,17 @@ async def test_k2_a_check_in_python_leaves_no_compiled_file_unless_the_plan_want
     assert (verdict(state), (project.path / "__pycache__").exists()) == ("verified", True)
 
 
+async def test_k2_of_a_check_that_prints_nothing_the_exit_code_is_told_once(project: Project) -> None:
+    runner = writes(project, "41", "43")
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(check="grep -qx 42 answer", tries=2)))
+    told = runner.requests[1].brief.prompt
+    assert "this check failed with exit code 1:\n\n    grep -qx 42 answer\n\nIt printed nothing.\n" in told
+    error = state.steps["work"].error
+    assert error is not None
+    assert error.message.endswith("does not pass: grep -qx 42 answer (exit code 1)")
+
+
 async def test_k2_the_end_of_a_checks_output_stands_on_lines_of_its_own(project: Project) -> None:
     check = "printf 'first\\n\\n-----\\nRan 2 tests\\n\\nFAILED (failures=1)\\n'; exit 1"
     state = await AgentWorld(project, writes(project, "41")).run(plan(agent(check=check, tries=1)))
@@ -326,6 +337,17 @@ async def test_k3_the_output_is_data_that_fits_the_schema(project: Project) -> N
     assert "tasks" in third.brief.prompt
     assert (second.session, third.session) == ("s1", "s1")
     assert [item.status for item in state.steps["after"].children or ()] == ["completed", "completed"]
+
+
+async def test_k3_what_does_not_fit_is_told_in_sentences(project: Project) -> None:
+    runner = says("no", '{"task": []}', '{"tasks": []}')
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(output={**FORM, "additionalProperties": False})))
+    first, second = (request.brief.prompt for request in runner.requests[1:])
+    assert "the last message is not JSON.\n\nGive it again" in first
+    assert "'task' is not known here; did you mean 'tasks'?\nkey 'tasks' is missing.\n\nGive it again" in second
+    notes = [event.text for event in await world.events(state.id) if isinstance(event, ev.OutputWritten)]
+    assert "check 1 of 3: failed (the schema of `output`)\n" in "".join(notes)
 
 
 async def test_k3_a_schema_that_is_never_met_fails_and_keeps_the_text(project: Project) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from windlass.schemas.inspect import cleaned, faults
 from windlass.schemas.rules import Exhausted, WorkBudget, library, validator_class, work_budget
 from windlass.schemas.shape import NotPlain, Shape
-from windlass.schemas.words import in_words
+from windlass.schemas.words import Part, in_words
 
 __all__ = ["checker", "misfits", "unusable"]
 
@@ -37,9 +37,10 @@ class _Ready(NamedTuple):
     validator: Any = None
 
 
-def misfits(schema: Mapping[str, Any], value: Any) -> list[str]:
-    """Everything wrong with the value, at most 20 complaints; one that says so if the schema itself is at fault."""
-    return _misfits(_ready(schema), value)
+def misfits(schema: Mapping[str, Any], value: Any, *, part: Part = "argument") -> list[str]:
+    """Everything wrong with the value, at most 20 complaints; one that says so if the schema itself is at fault. Its
+    parts are called arguments, or keys of data."""
+    return _misfits(_ready(schema), value, part)
 
 
 def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[str]]:
@@ -47,7 +48,7 @@ def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[str]]:
     return partial(_misfits, _ready(schema))
 
 
-def _misfits(ready: _Ready, value: Any) -> list[str]:
+def _misfits(ready: _Ready, value: Any, part: Part = "argument") -> list[str]:
     if ready.reasons:
         return _trimmed([f"its schema cannot be used: {ready.reasons[0]}"])
     try:
@@ -61,7 +62,7 @@ def _misfits(ready: _Ready, value: Any) -> list[str]:
     found: list[str] = []
     try:
         for wrong in ready.validator.iter_errors(value):
-            found += islice(in_words(wrong), MOST_COMPLAINTS)
+            found += islice(in_words(wrong, part), MOST_COMPLAINTS)
             if len(found) >= MOST_COMPLAINTS:
                 break
     except (Exhausted, RecursionError):

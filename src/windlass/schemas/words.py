@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-__all__ = ["found", "hint", "in_words"]
+__all__ = ["Part", "found", "hint", "in_words"]
+
+Part: TypeAlias = Literal["argument", "key"]
+"""The word for an entry of the whole value."""
 
 _KINDS = {
     "string": "text",
@@ -37,7 +40,7 @@ _SENTENCES = {
 }
 
 
-def in_words(error: Any, nested: int = 0) -> Iterator[str]:
+def in_words(error: Any, part: Part = "argument", nested: int = 0) -> Iterator[str]:
     """One of jsonschema's errors as sentences with the place in front; made one by one, as there may be many."""
     path = _path(error.absolute_path)
     where = f"{path!r}: " if path else ""
@@ -46,18 +49,18 @@ def in_words(error: Any, nested: int = 0) -> Iterator[str]:
         case "type":
             yield f"{where}expected {_kinds(value)}, found {found(error.instance)}"
         case "required":
-            yield f"{where}{error.message!r} is missing" if path else f"argument {error.message!r} is missing"
+            yield f"{where}{error.message!r} is missing" if path else f"{part} {error.message!r} is missing"
         case "additionalProperties" if error.message:
             known = error.schema.get("properties", {})
             whole = f"{path}.{error.message}" if path else error.message
-            what = "is not known here" if path else "is not an argument"
+            what = "is not known here" if path or part == "key" else "is not an argument"
             yield f"{whole!r} {what}; {hint(error.message, known)}"
         case "enum":
             yield f"{where}expected one of {_some(value)}, found {found(error.instance)}"
         case "const":
             yield f"{where}expected {found(value)}, found {found(error.instance)}"
         case "anyOf" | "oneOf":
-            yield from _branches(error, where, nested)
+            yield from _branches(error, where, part, nested)
         case "dependentRequired":
             yield f"{where}{error.message!r} is missing, which the other entries require"
         case _ if rule in _SENTENCES:
@@ -66,7 +69,7 @@ def in_words(error: Any, nested: int = 0) -> Iterator[str]:
             yield f"{where}{found(error.instance)} is not allowed here"
 
 
-def _branches(error: Any, where: str, nested: int) -> Iterator[str]:
+def _branches(error: Any, where: str, part: Part, nested: int) -> Iterator[str]:
     """Of several forms, speak of the one that was meant, if that can be seen."""
     branches: dict[int, list[Any]] = {}
     for inner in error.context:
@@ -86,9 +89,9 @@ def _branches(error: Any, where: str, nested: int) -> Iterator[str]:
         yield f"{where}expected {_kinds(list(dict.fromkeys(kinds)))}, found {found(error.instance)}"
     elif len(meant) == 1:
         for inner in meant[0]:
-            yield from in_words(inner, nested)
+            yield from in_words(inner, part, nested)
     else:
-        each = [] if nested else [next(in_words(inner[0], nested + 1)) for inner in meant[:3]]
+        each = [] if nested else [next(in_words(inner[0], part, nested + 1)) for inner in meant[:3]]
         closer = f" ({'; or '.join(each)})" if each else ""
         yield f"{where}matches none of the {len(branches)} allowed forms{closer}"
 

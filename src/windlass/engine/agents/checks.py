@@ -42,7 +42,7 @@ __all__ = ["WorkChecks", "asks_for_data", "check_and_end", "data_in", "run_check
 Use: TypeAlias = Callable[[Tool, Mapping[str, Any], Call], Awaitable[Any]]
 LONGEST_OUTPUT = 8_000
 """Characters of the end of a check's output that are recorded and told to the agent."""
-_OF_DATA, _OF_PLAN = "the result fits the schema of `output`", "the result is a plan that can run"
+_OF_DATA, _OF_PLAN = "the schema of `output`", "the plan in the result"
 CHECK_ENV = {"PYTHONDONTWRITEBYTECODE": "1"}
 """Variables of a check's environment, unless they are set: a compiled file of Python may be taken for the next work."""
 
@@ -191,7 +191,7 @@ class WorkChecks:
 
         assert self._form is not None
         try:
-            problems = misfits(self._form, data_in(claim))
+            problems = misfits(self._form, data_in(claim), part="key")
         except ValueError as error:
             problems = [str(error)]
         return ev.CheckResult(_OF_DATA, not problems, 0.0, None, "\n".join(problems), True)
@@ -304,8 +304,9 @@ async def run_check(
     code = output["exit_code"] if is_command else None
     text = _both(output) if is_command else (failure.message if failure is not None else "")
     hide = Redactor(call.variables).text
-    end = hide(text)[-LONGEST_OUTPUT:] or (hide(failure.message) if failure is not None else "")
-    return ev.CheckResult(hide(shown), failure is None, seconds, code, end)
+    if not text and failure is not None and failure.message != f"exit code {code}":
+        text = failure.message
+    return ev.CheckResult(hide(shown), failure is None, seconds, code, hide(text)[-LONGEST_OUTPUT:])
 
 
 class _OutputEnd:
@@ -362,8 +363,9 @@ def _told(failed: ev.CheckResult, restored: Sequence[str]) -> str:
     if failed.check == _OF_PLAN:
         return refused_plan(failed.output)
     if failed.of_form:
+        stop = "" if failed.output.endswith(("?", ".")) else "."
         return (
-            f"Your result is not what was asked for:\n\n{failed.output}\n\n"
+            f"Your result is not what was asked for:\n\n{failed.output}{stop}\n\n"
             "Give it again, in the same way: one JSON value that fits the schema, and nothing else."
         )
     code = f" with exit code {failed.exit_code}" if failed.exit_code is not None else ""
@@ -373,8 +375,9 @@ def _told(failed: ev.CheckResult, restored: Sequence[str]) -> str:
         if restored
         else ""
     )
+    printed = f"The end of its output:\n\n{failed.output}" if failed.output else "It printed nothing."
     return (
         f"Your work was checked, and it is not done: this check failed{code}:\n\n    {failed.check}\n\n"
-        f"The end of its output:\n\n{failed.output}\n\n{kept}"
+        f"{printed}\n\n{kept}"
         "Find the cause and mend it. Do not change the check itself. It will run again when you are done."
     )

@@ -87,7 +87,7 @@ class Composed(Tool):
             return value
         from windlass.schemas import misfits
 
-        if wrong := misfits(self.returns, value):
+        if wrong := misfits(self.returns, value, part="key"):
             message = f"{self.name} returned a result that does not match its `returns` schema: {'; '.join(wrong)}"
             raise ToolError.of(Failure(Category.LOGIC, message, kind="marshal"))
         return value

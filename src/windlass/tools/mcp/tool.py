@@ -191,7 +191,7 @@ def value_of(result: CallToolResult, name: str, tool: Described, call: Call, red
     if _size(data) > MOST_DATA:
         message = f"{name} gave structured content of more than {MOST_DATA >> 20} MiB: ask it for less"
         raise ToolError.of(Failure(Category.RESOURCE, message, final=True))
-    if tool.returns is not None and (wrong := misfits(tool.returns, data)):
+    if tool.returns is not None and (wrong := misfits(tool.returns, data, part="key")):
         # It has done what it does: trying again would not make its answer fit.
         message = f"{name} returned a result that does not match its schema: {'; '.join(wrong[:3])}"
         raise ToolError.of(Failure(Category.LOGIC, message, final=True), output=data)
