@@ -161,3 +161,24 @@ async def test_b5_a_service_that_cannot_be_started_again_fails_the_step(engine: 
     found = await result(await engine.resume(execution.id))
     message = found["a"]["error"]["message"]
     assert message.startswith("the service server could not be started again: the service ended before it was ready")
+
+
+async def test_b5_h2_a_service_that_is_started_again_keeps_the_log_of_its_earlier_process(
+    engine: Engine, project: Project
+) -> None:
+    server = "seq 2000 >&2; echo up; until [ -e die ]; do sleep 0.01; done; rm die; exit 3"
+    text = f"""
+        name: served
+        steps:
+          - {{id: server, run: "{server}", with: {{max_output: 100}}, service: {{line: up}}}}
+          - {{id: a, needs: [server], run: "touch die; exec sleep 1000", retry: {{max: 1, on: [logic], delay: 0.01s}}}}
+    """
+    execution = await engine.start(load_text(text).plan, anyway=True)
+    await execution.result()
+    logs = project.home / "executions" / execution.id / "logs"
+    names = ["server.1.stderr.log", "server.1.stderr.2.log"]
+    assert sorted(path.name for path in logs.iterdir()) == sorted(names)
+    said = await notes(execution)
+    for name in names:
+        assert f"the whole is in {logs / name}" in said
+        assert (logs / name).read_text().splitlines() == [str(number) for number in range(1, 2001)]

@@ -370,9 +370,16 @@ class CapturedStream:
     def _open_log(self) -> BinaryIO:
         folder = self._call.folder / "logs"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path = folder / f"{quote(self._call.step, safe='')}.{self._call.attempt}.{self._name}.log"
-        descriptor = os.open(self._path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-        return os.fdopen(descriptor, "wb", buffering=0)
+        name, number = f"{quote(self._call.step, safe='')}.{self._call.attempt}.{self._name}", 1
+        self._path = folder / f"{name}.log"
+        while True:
+            try:
+                descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            except FileExistsError:  # a service that is started again
+                number += 1
+                self._path = folder / f"{name}.{number}.log"
+            else:
+                return os.fdopen(descriptor, "wb", buffering=0)
 
     def _half_up(self) -> int:
         return self._limit - self._limit // 2
