@@ -13,6 +13,7 @@ from waiting import wait_until_async
 import windlass
 from windlass import Engine, Execution
 from windlass.core import events as ev
+from windlass.errors import UsageError
 from windlass.plan.load import load_text
 
 if TYPE_CHECKING:
@@ -182,3 +183,24 @@ async def test_b5_h2_a_service_that_is_started_again_keeps_the_log_of_its_earlie
     for name in names:
         assert f"the whole is in {logs / name}" in said
         assert (logs / name).read_text().splitlines() == [str(number) for number in range(1, 2001)]
+
+
+async def test_b5_j2_a_plan_with_a_service_leaves_nothing_behind_where_workers_would_run_it(
+    project: Project, postgres: str
+) -> None:
+    plan = plan_of(SERVER, "{id: a, needs: [server], run: 'true'}")
+    project.plan("name: plain\nsteps: [{id: a, run: 'true', approve: always}]\n")
+    async with windlass.open(journal=postgres) as here:
+        origin = (await (await here.start(plan, anyway=True)).result())["id"]
+        paused = (await (await here.start("plan.yaml", hold=False)).wait()).id
+    project.plan("name: served\nsteps: [{id: b, run: 'true', service: true}, {id: a, run: 'true', needs: [b]}]\n")
+    async with windlass.open(journal=postgres, temporal="127.0.0.1:1") as engine:
+        for refused in (
+            engine.create(plan, anyway=True),
+            engine.start(plan, anyway=True),
+            engine.fork(origin),
+            engine.resume(paused, accept_changes=True),
+        ):
+            with pytest.raises(UsageError, match="cannot run on workers"):
+                await refused
+        assert {head.id for head in await engine.executions()} == {origin, paused}

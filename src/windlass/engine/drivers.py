@@ -239,6 +239,11 @@ class Launcher:
             attempt_runner = msgspec.structs.replace(attempt_runner, tools=attempt_runner.tools.extended(tools))
         return Driver(state, self.world, attempt_runner, hold=hold, created=created)
 
+    def check(self, state: State) -> None:
+        """Raise `UsageError` for an execution that the workers of the cluster, if there is one, cannot drive."""
+        if self._cluster is not None:
+            _refuse_services(state)
+
     def opening(self, state: State, workdir: str | None = None, *, local: bool = False) -> ev.Event:
         """Make the event that starts a pending execution or resumes another one; with `local`, in this process."""
         now = self._drivers.clock.now()
@@ -267,12 +272,12 @@ class Launcher:
             for message in messages:
                 driver.catch_up(message)
             return await self.drive(driver, opening)
-        _refuse_services(state)
-        await self._cluster.connect()  # before anything is written
         batch = [*([created] if created is not None else []), *opening]
         after, before = state.seq - (created is not None), open_questions(state)
         for event in opening:
             state.apply(event)
+        self.check(state)  # with the plan that it goes on with
+        await self._cluster.connect()  # before anything is written
         old = [one.id for one in messages if one.body.get("kind") in ("pause", "interrupt")]  # answered by this
         changes = changes_of(before, open_questions(state))
         await self._drivers.journal.append(state.id, after, batch, head=head_of(state), consumed=old, questions=changes)

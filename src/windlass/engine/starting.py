@@ -71,6 +71,7 @@ class Starter:
         loaded = LoadedPlan.of(plan)
         created = await self._created(loaded, inputs, workdir, on_overrun, anyway, id)
         state = fold([created], loaded.plan)
+        self._launcher.check(state)
         await self._journal.append(created.id, 0, [created], head=head_of(state))
         return created.id
 
@@ -133,6 +134,7 @@ class Starter:
             message=message,
         )
         state = fold(events, chosen)
+        self._launcher.check(state)
         await self._journal.append(state.id, 0, events, head=head_of(state))
         return state.id
 
