@@ -136,7 +136,7 @@ async def test_b5_an_interrupt_ends_a_service_and_a_resume_starts_it_again(engin
     again = await engine.resume(execution.id)
     assert (await result(again))["status"] == "completed"
     assert living(project) == [False, False], "both steps share one start"
-    assert "the service is started again\n" in await notes(again)
+    assert "starting the service again\n" in await notes(again)
 
 
 async def test_b5_a_cancelled_execution_leaves_no_service(engine: Engine, project: Project) -> None:
@@ -204,3 +204,91 @@ async def test_b5_j2_a_plan_with_a_service_leaves_nothing_behind_where_workers_w
             with pytest.raises(UsageError, match="cannot run on workers"):
                 await refused
         assert {head.id for head in await engine.executions()} == {origin, paused}
+
+
+async def stopped(engine: Engine, execution: Execution, project: Project) -> None:
+    """Interrupt it while a step that needs its service runs; then let that step come to its end."""
+    await wait_until_async(lambda: (project.path / "began").exists(), "a step that needs it runs")
+    await engine.interrupt(execution.id)
+    await execution.result()
+    (project.path / "go").touch()
+
+
+WAITS = "touch began; until [ -e go ]; do sleep 0.01; done"
+
+
+async def test_b5_a_service_outlives_the_services_that_need_it(engine: Engine, project: Project) -> None:
+    app = (
+        "kill -0 $(cat db.pid); echo app >> starts.txt; echo up; "
+        "trap 'kill -0 $(cat db.pid) && echo outlived >> ends.txt; exit' TERM; while true; do sleep 0.01 || true; done"
+    )
+    text = f"""
+        name: chained
+        steps:
+          - {{id: db, run: "echo db >> starts.txt; echo $$ > db.pid; echo up; exec sleep 1000", service: {{line: up}}}}
+          - {{id: app, needs: [db], run: "{app}", service: {{line: up}}}}
+          - {{id: test, needs: [app], run: "{WAITS}; kill -0 $(cat db.pid)"}}
+    """
+    execution = await engine.start(load_text(text).plan, anyway=True)
+    await stopped(engine, execution, project)
+    again = await engine.resume(execution.id)
+    assert (await result(again))["status"] == "completed"
+    assert project.lines("starts.txt") == ["db", "app", "db", "app"]
+    assert project.lines("ends.txt") == ["outlived", "outlived"]
+    events = [event async for event in again.events()]
+    ends = [one.step for one in events if isinstance(one, ev.OutputWritten) and "is ended" in one.text]
+    assert ends == ["app", "db"]
+
+
+async def test_b5_a_service_is_not_started_again_before_its_earlier_process_has_ended(project: Project) -> None:
+    slow = "trap 'touch ending; until [ -e end ]; do sleep 0.01 || true; done; exit' TERM"
+    text = f"""
+        name: served
+        steps:
+          - id: server
+            run: |
+              if [ -e pids.txt ]; then kill -0 $(cat pids.txt) && exit 3; fi
+              {slow}
+              echo $$ >> pids.txt; echo up
+              while true; do sleep 0.01 || true; done
+            service: {{line: up}}
+          - {{id: a, needs: [server], run: test -e mended}}
+          - {{id: aside, run: "until [ -e go ]; do sleep 0.01; done"}}
+    """
+    async with windlass.open(grace=60.0) as patient:
+        execution = await patient.start(load_text(text).plan, anyway=True)
+        await wait_until_async(lambda: (project.path / "ending").exists(), "the service is ending")
+        await wait_until_async(lambda: project.state(execution.id).steps["a"].settled, "its step has failed")
+        (project.path / "mended").touch()
+        await patient.retry(execution.id, "a")
+        await wait_until_async(lambda: project.state(execution.id).steps["a"].attempts == 2, "it is tried again")
+        await (await patient.start(load_text("steps: [{id: a, run: 'true'}]").plan)).result()  # the attempt has begun
+        last = (await execution.state()).steps["server"].last_output
+        assert last == "the service is ended: the steps that need it have ended"
+        (project.path / "end").touch()
+        (project.path / "go").touch()
+        found = await result(execution)
+    assert found["status"] == "completed", found["a"]["error"]
+    assert living(project) == [False, False]
+
+
+async def test_b5_a_step_does_not_run_without_a_service_that_ended_while_another_one_started(
+    engine: Engine, project: Project
+) -> None:
+    first = "echo $$ > first.pid; echo up; until [ -e die ]; do sleep 0.01; done; exit 3"
+    second = (
+        "if [ -e go ]; then touch die; while kill -0 $(cat first.pid) 2>/dev/null; do sleep 0.01; done; fi; "
+        "echo up; exec sleep 1000"
+    )
+    text = f"""
+        name: served
+        steps:
+          - {{id: first, run: "{first}", service: {{line: up}}}}
+          - {{id: second, run: "{second}", service: {{line: up}}}}
+          - {{id: a, needs: [first, second], run: "{WAITS}; echo x >> done.txt"}}
+    """
+    execution = await engine.start(load_text(text).plan, anyway=True)
+    await stopped(engine, execution, project)
+    found = await result(await engine.resume(execution.id))
+    assert found["a"]["error"]["message"] == "the service first ended before the step that needs it began"
+    assert project.lines("done.txt") == []

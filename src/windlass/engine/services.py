@@ -4,6 +4,7 @@ A service's step is completed when it is ready. Its process lives as long as one
 settled, and never longer than the driver: a pause, a cancel or the death of the engine ends it. Before an attempt of a
 step that needs it, a service that does not run is started again: after a resume, or after its own end. That repeats
 nothing that the journal does not know: the step's start is on disk, and the attempt for which it is started, too.
+A service starts after the services that it needs, and ends before them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import asyncio
 import shlex
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+import msgspec
 
 from windlass.core import events as ev
 from windlass.core.state import State, StepState
@@ -45,8 +48,8 @@ class KeptServices:
         """`perform` starts a service again; `note` writes a line to the output of its step."""
         self._state, self._perform, self._note, self._grace = state, perform, note, grace
         self._running: dict[str, _WatchedService] = {}
-        self._starting: dict[str, asyncio.Task[Outcome]] = {}
-        self._stopping: set[asyncio.Task[None]] = set()
+        self._starting: dict[str, asyncio.Task[Failure | None]] = {}
+        self._stopping: dict[str, asyncio.Task[None]] = {}
 
     def __contains__(self, step: str) -> bool:
         """True for a step whose service runs, or is being started again: its output is written down."""
@@ -65,27 +68,32 @@ class KeptServices:
             return
         del self._running[step]
         self._note(self._state.steps[step], f"the service ended while it was needed: {running.watch.result()}\n")
-        self._end(running)
+        self._end(step, running)
 
     def release(self) -> list[StepState]:
         """End the services whose steps are all settled; gives the steps that they are of."""
-        done = [name for name in self._running if self._is_done(name)]
-        for name in done:
-            self._end(self._running.pop(name))
-        return [self._state.steps[name] for name in done]
+        ended: list[StepState] = []
+        while done := [name for name in self._running if self._is_done(name)]:  # the end of one may be that of another
+            for name in done:
+                self._end(name, self._running.pop(name))
+            ended += [self._state.steps[name] for name in done]
+        return ended
 
     def _is_done(self, name: str) -> bool:
+        """True if no step needs it any more: neither one that is not settled, nor a service that still runs."""
         own, needing = self._state.steps[name], self._state.prepared.graph.dependents[name]
-        return own.status.settled and all(self._state.steps[step].status.settled for step in needing)
+        return own.settled and all(self._state.steps[step].settled and step not in self for step in needing)
 
-    def _end(self, running: _WatchedService) -> None:
+    def _end(self, name: str, running: _WatchedService) -> None:
         async def stop() -> None:
+            needing = self._state.prepared.graph.dependents[name]
+            if before := [self._stopping[step] for step in needing if step in self._stopping]:
+                await asyncio.wait(before)
             await running.service.stop(self._grace)
             await asyncio.wait({running.watch})
 
-        task = asyncio.ensure_future(stop())
-        self._stopping.add(task)
-        task.add_done_callback(self._stopping.discard)
+        self._stopping[name] = task = asyncio.ensure_future(stop())
+        task.add_done_callback(lambda _task: self._stopping.pop(name, None))
 
     async def around(self, step: StepState, attempt: Coroutine[Any, Any, Outcome]) -> Outcome:
         """Perform an attempt while the services that its step needs run; the end of one is the end of the attempt."""
@@ -93,14 +101,14 @@ class KeptServices:
         if not needed:
             return await attempt
         try:
-            for name in needed:
-                if (failure := await self._start(name, step.id)) is not None:
-                    attempt.close()
-                    return Outcome.failed(failure)
+            failure = await self._start_all(needed)
         except BaseException:
             attempt.close()
             raise
-        running = {name: self._running[name].watch for name in needed if name in self._running}
+        if failure is not None:
+            attempt.close()
+            return Outcome.failed(self._with_retry(failure, step.id))
+        running = {name: self._running[name].watch for name in needed}
         work = asyncio.ensure_future(attempt)
         try:
             await asyncio.wait({work, *running.values()}, return_when=asyncio.FIRST_COMPLETED)
@@ -115,8 +123,8 @@ class KeptServices:
                 work.cancel()
                 await asyncio.wait({work})
         name, told = next((name, watch.result()) for name, watch in running.items() if watch.done())
-        failure = self._failure(name, step.id, f"ended while this step needed it: {told}")
-        return Outcome(failure=failure, cut_off=True)
+        failure = self._failure(name, f"ended while this step needed it: {told}")
+        return Outcome(failure=self._with_retry(failure, step.id), cut_off=True)
 
     def _needed(self, step: StepState) -> list[str]:
         """The services that a step needs; one that was skipped, or did not become ready, is none."""
@@ -125,28 +133,44 @@ class KeptServices:
         services = state.prepared.services
         return [name for name in needs if name in services and state.steps[name].status is StepStatus.COMPLETED]
 
-    async def _start(self, name: str, asking: str) -> Failure | None:
-        """Start a service again that does not run. Steps that need it at once share the start."""
-        if name in self._running:
-            return None
+    async def _start_all(self, names: list[str]) -> Failure | None:
+        """Have services run; none of them may have ended when the last one is ready."""
+        for name in names:
+            if (failure := await self._start(name)) is not None:
+                return failure
+        gone = next((name for name in names if name not in self._running), None)
+        return self._failure(gone, "ended before the step that needs it began") if gone is not None else None
+
+    async def _start(self, name: str) -> Failure | None:
+        """Have a service run that may not run. Steps that need it at once share the start."""
         if name not in self._starting:
-            step = self._state.steps[name]
-            self._note(step, "the service is started again\n")
-            started = ev.AttemptStarted(0.0, name, step.attempts, step.prepared.tool, step.input, step.effect)
-            self._starting[name] = asyncio.ensure_future(self._perform(started, step, Meter()))
-            self._starting[name].add_done_callback(lambda _task: self._starting.pop(name, None))
-        outcome = await asyncio.shield(self._starting[name])
+            self._starting[name] = task = asyncio.ensure_future(self._started(name))
+            task.add_done_callback(lambda _task: self._starting.pop(name, None))
+        return await asyncio.shield(self._starting[name])
+
+    async def _started(self, name: str) -> Failure | None:
+        """Start a service again that does not run, after those that it needs, and after its own earlier process."""
+        step = self._state.steps[name]
+        if (stopping := self._stopping.get(name)) is not None:
+            await asyncio.wait({stopping})
+        if (failure := await self._start_all(self._needed(step))) is not None or name in self._running:
+            return failure
+        self._note(step, "starting the service again\n")
+        started = ev.AttemptStarted(0.0, name, step.attempts, step.prepared.tool, step.input, step.effect)
+        outcome = await self._perform(started, step, Meter())
         if outcome.failure is None:
             return None
-        return self._failure(name, asking, f"could not be started again: {outcome.failure.message}")
+        return self._failure(name, f"could not be started again: {outcome.failure.message}")
 
-    def _failure(self, name: str, asking: str, message: str) -> Failure:
-        look, again = (
-            f"windlass logs {self._state.id} --step {name}",
-            f"windlass retry {self._state.id} {shlex.quote(asking)}",
-        )
-        advice = (f"see its output: {look}", f"mend it, then retry this step, which starts it again: {again}")
-        return Failure(Category.LOGIC, f"the service {name} {message}", advice=advice)
+    def _failure(self, name: str, message: str) -> Failure:
+        look = f"see its output: windlass logs {self._state.id} --step {name}"
+        return Failure(Category.LOGIC, f"the service {name} {message}", advice=(look,))
+
+    def _with_retry(self, failure: Failure, asking: str) -> Failure:
+        """The failure with the command that tries the step again which needs the service."""
+        again = f"windlass retry {self._state.id} {shlex.quote(asking)}"
+        advice = (*failure.advice, f"mend it, then retry this step, which starts it again: {again}")
+        return msgspec.structs.replace(failure, advice=advice)
 
     async def close(self) -> None:
         """End all services, and wait for their ends."""
@@ -155,6 +179,6 @@ class KeptServices:
         if starting:
             await asyncio.wait(starting)
         for name in list(self._running):
-            self._end(self._running.pop(name))
+            self._end(name, self._running.pop(name))
         if self._stopping:
-            await asyncio.wait(list(self._stopping))
+            await asyncio.wait(list(self._stopping.values()))
