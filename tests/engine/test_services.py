@@ -292,3 +292,22 @@ async def test_b5_a_step_does_not_run_without_a_service_that_ended_while_another
     found = await result(await engine.resume(execution.id))
     assert found["a"]["error"]["message"] == "the service first ended before the step that needs it began"
     assert project.lines("done.txt") == []
+
+
+async def test_b5_d8_a_fork_starts_the_services_that_its_steps_need(engine: Engine, project: Project) -> None:
+    plan = plan_of(
+        SERVER,
+        "{id: a, needs: [server], run: 'kill -0 $(cat pids.txt); echo a >> done.txt'}",
+        "{id: b, needs: [server, a], run: 'kill -0 $(tail -n 1 pids.txt); test -e mended'}",
+        "{id: aside, run: 'echo aside >> done.txt'}",
+    )
+    execution = await engine.start(plan, anyway=True)
+    assert (await result(execution))["status"] == "partial"
+    (project.path / "mended").touch()
+    fork = await engine.resume(await engine.fork(execution.id))
+    assert (await result(fork))["status"] == "completed"
+    assert sorted(project.lines("done.txt")) == ["a", "aside"], "what was built upon the service is kept"
+    assert living(project) == [False, False]
+    unneeded = await engine.resume(await engine.fork(fork.id, from_step="aside"))
+    assert (await result(unneeded))["status"] == "completed"
+    assert len(living(project)) == 2, "no step of that fork needs the service"

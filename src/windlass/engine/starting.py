@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from asyncio import Task
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Literal
 
@@ -193,7 +193,7 @@ def fork_events(
     """The journal that the fork begins with.
 
     Without `from_step`, everything completed is kept and the rest runs again. With it, that step and its
-    dependents run again, and all other completed steps are kept.
+    dependents run again, and all other completed steps are kept. Services that the rest needs start again.
     """
     graph = prepare(plan).graph
     again: set[str] = set()
@@ -227,6 +227,8 @@ def fork_events(
         for event in more:
             fork.apply(event)
         events += more
+    if started := _needed_services(fork, kept):
+        events = [event for event in events if not (isinstance(event, ev.StepCompleted) and event.step in started)]
     if from_step is not None and not fresh and fork.steps[from_step].spec.is_agent and from_step in origin.steps:
         step, before = fork.steps[from_step], origin.steps[from_step]
         if step.spec.foreach is None:
@@ -241,6 +243,19 @@ def fork_events(
             advice=(f"run them again in a new execution: windlass fork {origin.id}",),
         )
     return [*events, message]
+
+
+def _needed_services(fork: State, kept: Set[str]) -> Set[str]:
+    """Services that steps of the fork need which run again, and those that these services need.
+
+    Their steps run again, too, so that a person is asked where the plan says so. That spoils no result built upon them.
+    """
+    graph, services = fork.prepared.graph, fork.prepared.services
+    found: set[str] = set()
+    for name in reversed(graph.order) if services else ():
+        if name in services and any(step not in kept or step in found for step in graph.dependents[name]):
+            found.add(name)
+    return found
 
 
 def _conversation(
