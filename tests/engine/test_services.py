@@ -311,3 +311,58 @@ async def test_b5_d8_a_fork_starts_the_services_that_its_steps_need(engine: Engi
     unneeded = await engine.resume(await engine.fork(fork.id, from_step="aside"))
     assert (await result(unneeded))["status"] == "completed"
     assert len(living(project)) == 2, "no step of that fork needs the service"
+
+
+async def test_b5_c6_a_service_that_changed_since_it_was_approved_is_not_started_again(
+    engine: Engine, project: Project
+) -> None:
+    script = project.file("serve.sh", f"#!/bin/sh\n{SERVER}\n")
+    script.chmod(0o700)
+    text = f"""
+        name: served
+        steps:
+          - {{id: server, run: [./serve.sh], service: {{line: up}}, approve: always}}
+          - {{id: a, needs: [server], run: "{WAITS}; echo x >> done.txt"}}
+    """
+    asked = await (await engine.start(load_text(text).plan, anyway=True, hold=False)).wait()
+    await engine.approve(asked.id, "server")
+    await stopped(engine, await engine.resume(asked.id), project)
+    script.write_text(f"#!/bin/sh\n# changed\n{SERVER}\n")
+    found = await result(await engine.resume(asked.id))
+    error = found["a"]["error"]
+    reason = "since it was approved, the file ./serve.sh changed"
+    assert error["message"] == f"the service server could not be started again: {reason}"
+    assert error["advice"][0].endswith(f"windlass fork {asked.id}")
+    assert project.lines("done.txt") == [], "the step ran without its service"
+    fork = await engine.fork(asked.id)
+    state = await (await engine.resume(fork, hold=False)).wait()
+    assert (state.status, state.paused_for) == ("paused", "approval")
+    await engine.approve(fork, "server")
+    assert (await result(await engine.resume(fork)))["status"] == "completed"
+    assert living(project) == [False, False]
+
+
+@pytest.mark.parametrize("approve", ["never", "always"])
+async def test_b5_d5_a_service_that_was_mended_is_started_again_as_it_is_now(
+    engine: Engine, project: Project, approve: str
+) -> None:
+    def text(word: str) -> str:
+        return f"""
+            name: served
+            steps:
+              - {{id: server, run: "echo {word} >> words.txt; {SERVER}", service: {{line: up}}, approve: {approve}}}
+              - {{id: a, needs: [server], run: "{WAITS}"}}
+        """
+
+    execution = await engine.start(project.plan(text("old")), anyway=True)
+    if approve == "always":
+        await wait_until_async(lambda: project.state(execution.id).questions, "it is asked about")
+        await engine.approve(execution.id, "server")
+    await stopped(engine, execution, project)
+    project.plan(text("mended"))
+    found = await result(await engine.resume(execution.id, accept_changes=True))
+    if approve == "never":
+        assert (found["status"], project.lines("words.txt")) == ("completed", ["old", "mended"])
+    else:
+        assert "its present command was not approved in this execution" in found["a"]["error"]["message"]
+        assert project.lines("words.txt") == ["old"]

@@ -153,7 +153,8 @@ class Driver:
         if self.state.prepared.services:
             from windlass.engine.services import KeptServices  # few plans have some
 
-            self._services = KeptServices(self.state, self._perform, self._note, self._attempt_runner.grace)
+            grace, asks = self._attempt_runner.grace, self._world.policy.asks
+            self._services = KeptServices(self.state, self._perform, self._note, grace, asks)
         now = self._world.clock.now()
         try:
             while True:

@@ -4,7 +4,7 @@ A service's step is completed when it is ready. Its process lives as long as one
 settled, and never longer than the driver: a pause, a cancel or the death of the engine ends it. Before an attempt of a
 step that needs it, a service that does not run is started again: after a resume, or after its own end. That repeats
 nothing that the journal does not know: the step's start is on disk, and the attempt for which it is started, too.
-A service starts after the services that it needs, and ends before them.
+Its command is the one that the plan has now. A service starts after the services that it needs, and ends before them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,17 @@ from typing import Any
 import msgspec
 
 from windlass.core import events as ev
+from windlass.core.approval import answer_for
+from windlass.core.edit import edited
+from windlass.core.scope import scope_of
 from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.engine.perform import Outcome
 from windlass.errors import Category, Failure
 from windlass.faults import fault_point
+from windlass.plan.marking import unmarked
+from windlass.plan.prepare import PreparedStep
+from windlass.plan.template import TemplateProblem
 from windlass.ports import Meter
 from windlass.ports.service import KeptService
 
@@ -44,9 +50,11 @@ class KeptServices:
         perform: Callable[[ev.AttemptStarted, StepState, Meter], Coroutine[Any, Any, Outcome]],
         note: Callable[[StepState, str], None],
         grace: float,
+        asks: Callable[[PreparedStep], bool],
     ) -> None:
-        """`perform` starts a service again; `note` writes a line to the output of its step."""
-        self._state, self._perform, self._note, self._grace = state, perform, note, grace
+        """`perform` starts a service again; `note` writes a line to the output of its step; `asks` tells whether a
+        person has to allow it."""
+        self._state, self._perform, self._note, self._grace, self._asks = state, perform, note, grace, asks
         self._running: dict[str, _WatchedService] = {}
         self._starting: dict[str, asyncio.Task[Failure | None]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
@@ -155,19 +163,35 @@ class KeptServices:
             await asyncio.wait({stopping})
         if (failure := await self._start_all(self._needed(step))) is not None or name in self._running:
             return failure
+        tool = step.prepared.tool
+        try:
+            arguments = edited(step, step.prepared.arguments.render(scope_of(self._state, step)))
+        except TemplateProblem as problem:
+            return self._failure(name, f"could not be started again: {unmarked(str(problem))}")
+        if self._asks(step.prepared) and ((answer := answer_for(step, tool, arguments)) is None or not answer.allow):
+            return self._unapproved(name, "its present command was not approved in this execution")
         self._note(step, "starting the service again\n")
-        started = ev.AttemptStarted(0.0, name, step.attempts, step.prepared.tool, step.input, step.effect)
+        started = ev.AttemptStarted(0.0, name, step.attempts, tool, arguments, step.effect)
         outcome = await self._perform(started, step, Meter())
-        if outcome.failure is None:
-            return None
-        return self._failure(name, f"could not be started again: {outcome.failure.message}")
+        if outcome.outdated:
+            return self._unapproved(name, f"since it was approved, {'; '.join(outcome.outdated)}")
+        reason = outcome.failure.message if outcome.failure is not None else outcome.held and outcome.held.question
+        return self._failure(name, f"could not be started again: {reason}") if reason is not None else None
 
     def _failure(self, name: str, message: str) -> Failure:
         look = f"see its output: windlass logs {self._state.id} --step {name}"
         return Failure(Category.LOGIC, f"the service {name} {message}", advice=(look,))
 
+    def _unapproved(self, name: str, reason: str) -> Failure:
+        """The failure of a step whose service a person has to allow first; a fork asks, a completed step does not."""
+        again = f"have it asked about in a new execution, which keeps what is done: windlass fork {self._state.id}"
+        message = f"the service {name} could not be started again: {reason}"
+        return Failure(Category.PERMISSION, message, advice=(again,), final=True)
+
     def _with_retry(self, failure: Failure, asking: str) -> Failure:
         """The failure with the command that tries the step again which needs the service."""
+        if failure.final:
+            return failure
         again = f"windlass retry {self._state.id} {shlex.quote(asking)}"
         advice = (*failure.advice, f"mend it, then retry this step, which starts it again: {again}")
         return msgspec.structs.replace(failure, advice=advice)
