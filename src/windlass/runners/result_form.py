@@ -23,6 +23,8 @@ _PLAIN = _BOUNDS | {"type", "required", "enum", "const", "title", "description",
 _TYPED = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf"})
 _NAMED = frozenset({"properties", "$defs", "definitions"})
 _INNER = frozenset({"items", "additionalProperties"})
+_NARROWED = {"items": "prefixItems", "additionalProperties": "patternProperties"}
+"""Keywords that hold only for what another one leaves: without that one they would refuse more."""
 
 
 def tool_form(form: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -32,16 +34,19 @@ def tool_form(form: Mapping[str, Any] | None) -> dict[str, Any] | None:
     loose = _looser(form)
     for name in ("anyOf", "allOf"):  # the APIs refuse them at the top
         loose.pop(name, None)
-    return loose if all(_resolves(loose, part["$ref"]) for part in _parts(loose) if "$ref" in part) else None
+    return loose if all(_resolves(loose, ref) for ref in _references(loose)) else None
 
 
 def is_closed(form: Mapping[str, Any]) -> bool:
-    """True if every part of the schema has a type, and every object names all that it may have. Anthropic's API takes
-    other objects for closed, too: one of any names would be empty."""
-    return all(
-        part.get("additionalProperties") is False if part.get("type") == "object" else not _TYPED.isdisjoint(part)
-        for part in _parts(form)
-    )
+    """True if every part of the schema has one type, and every object names all that it may have. Anthropic's API takes
+    other objects for closed, too: one of any names would be empty. Its client takes no other parts."""
+    return all(isinstance(part, Mapping) and _is_closed_part(part) for part in _parts(form))
+
+
+def _is_closed_part(part: Mapping[str, Any]) -> bool:
+    if not isinstance(part.get("type", ""), str) or not part.keys().isdisjoint(_NARROWED.values()):
+        return False
+    return part.get("additionalProperties") is False if part.get("type") == "object" else not _TYPED.isdisjoint(part)
 
 
 def _looser(form: Any) -> Any:
@@ -50,6 +55,8 @@ def _looser(form: Any) -> Any:
         return form
     kept: dict[str, Any] = {}
     for name, value in form.items():
+        if _NARROWED.get(name) in form:
+            continue
         if name in _PLAIN:
             kept[name] = value
         elif name in _NAMED and isinstance(value, Mapping):
@@ -63,15 +70,20 @@ def _looser(form: Any) -> Any:
     return kept
 
 
-def _parts(form: Any) -> Iterator[Mapping[str, Any]]:
-    """The schema and all schemas in it."""
+def _references(form: Mapping[str, Any]) -> Iterator[Any]:
+    return (part["$ref"] for part in _parts(form) if isinstance(part, Mapping) and "$ref" in part)
+
+
+def _parts(form: Any) -> Iterator[Any]:
+    """The schema and all schemas in it; `true` and `false` are schemas, and so is a list of `items` of earlier drafts.
+    The value of `additionalProperties` is one only if it is a mapping."""
+    yield form
     if isinstance(form, Mapping):
-        yield form
         for name, value in form.items():
             if name in _NAMED and isinstance(value, Mapping):
                 for part in value.values():
                     yield from _parts(part)
-            elif name in _INNER:
+            elif name == "items" or (name == "additionalProperties" and isinstance(value, Mapping)):
                 yield from _parts(value)
             elif name in ("anyOf", "allOf", "oneOf") and isinstance(value, list):
                 for part in value:

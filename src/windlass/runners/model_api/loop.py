@@ -70,6 +70,7 @@ class Loop:
         self._window = window(self._system(), self._toolbox.specs)
         self._form = request.form
         self._bad_calls = 0
+        self._requests = 0
         self._said: list[str] = []
         self._done = False
         self._too_long = False
@@ -151,6 +152,8 @@ class Loop:
     async def _ask(self, model: OpenModel) -> Failure | None:
         """One turn; its reply is in the conversation when this returns."""
         turn = ModelExchange()
+        form = self._form if takes_form(model.client, self._target, self._form) else None
+        before = self._requests
         self.turns += 1
         self._too_long = False
         failure: Failure | None
@@ -162,7 +165,7 @@ class Loop:
                 self._request.temperature,
                 self._say,
                 limited=bool(self._request.budget),
-                form=self._form if takes_form(model.client, self._target, self._form) else None,
+                form=form,
             )
         except asyncio.CancelledError:
             self._settle(turn)
@@ -172,12 +175,13 @@ class Loop:
         except Exception as error:  # whatever the clients stumble over is a failed request, not a bug to die of
             if error is self._engine_error:
                 raise
-            if self._form is not None and refuses_form(error):
+            if form is not None and (self._requests == before or refuses_form(error)):
                 self._form = None
+                self.turns -= 1  # the model never saw it
                 self.adjustments.append(
-                    f"{self._target.host} refused the schema of `output`: it was left to the prompt"
+                    f"{self._target.host} does not take the schema of `output`: it was left to the prompt"
                 )
-                return None  # the model never saw it
+                return None
             failure = of_exception(error, self._target, self._now())
             self._too_long = too_long(error)
         else:
@@ -195,7 +199,12 @@ class Loop:
 
     def sent(self, body: bytes) -> None:
         """Looks at a request as it goes out: the clients leave settings out that a model does not take."""
-        if self.turns == 1 and self._request.temperature is not None and json.loads(body).get("temperature") is None:
+        self._requests += 1
+        if (
+            self._requests == 1
+            and self._request.temperature is not None
+            and json.loads(body).get("temperature") is None
+        ):
             self.adjustments.append(f"temperature was left out: {self._target.model} takes none")
 
     def _say(self, piece: str) -> None:
