@@ -133,6 +133,21 @@ def test_k3_the_runtime_has_the_agent_give_data_and_the_engine_checks_all_of_it(
     assert "found the text 'NO'" in model.requests[1].text, "with the reason"
 
 
+def test_k3_data_that_claude_code_refused_again_and_again_is_judged_by_the_engine(
+    project: Project, windlass: Windlass
+) -> None:
+    form = "{type: object, required: [n], properties: {n: {type: number}}}"
+    step = f"{{id: plan, agent: architect, runtime: claude-code, prompt: How many?, retry: 0, output: {form}}}"
+    project.file("plan.yaml", f"steps: [{step}]\n")
+    unfit = [Reply.use("StructuredOutput", {"n": "many"})] * 5
+    with serving(project, [*unfit, Reply.use("StructuredOutput", {"n": 3})]) as model:
+        ran = windlass("run", "plan.yaml", "--yes", "--json")
+    model.check()
+    planned, _ = agent(ran)
+    assert (planned["output"], planned["attempts"]) == ({"n": 3}, 1)
+    assert "expected a number, found the text 'many'" in model.requests[5].text
+
+
 @CLAUDE_AND_SOAK
 def test_k3_data_in_the_last_text_is_taken_too(project: Project, windlass: Windlass, runtime: str) -> None:
     form = "{type: array, items: {type: string}}"  # no tool takes a list

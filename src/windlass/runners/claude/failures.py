@@ -17,7 +17,10 @@ from windlass.runners.claude.wire import ClaudeWire
 from windlass.runners.endings import TurnEnding, failure, of_status
 from windlass.runtimes import CLAUDE_CODE
 
-__all__ = ["Verdict", "cut_off", "of_result", "without_result"]
+__all__ = ["UNFIT", "Verdict", "cut_off", "of_result", "without_result"]
+
+UNFIT = "error_max_structured_output_retries"
+"""Claude Code refused the data of the agent several times. The engine judges it, and sends it back if it is unfit."""
 
 _STATUSES = {
     "authentication_failed": 401,
@@ -52,6 +55,8 @@ def of_result(result: Mapping[str, Any], listener: MessageListener, *, now: floa
         return Verdict(_refused(text))
     if not result.get("is_error"):
         return Verdict(None if _answer(result) else _empty(result))
+    if result.get("subtype") == UNFIT:
+        return Verdict(None)
     if "No conversation found" in text:
         lost = Failure(
             Category.TRANSIENT, f"{CLAUDE_CODE.name}: {text}", advice=("the step starts over, in a new session",)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from windlass.ports import Host
 from windlass.runners.claude.spending import TurnSpending, count
+from windlass.runners.result_form import RESULT_TOOL
 
 __all__ = ["MessageListener", "summarise"]
 
@@ -50,6 +51,8 @@ class MessageListener:
         self.over = asyncio.Event()
         """The runtime has given its result, and no further turn is to come."""
         self.result: dict[str, Any] | None = None
+        self.data: Any = None
+        """The data that the agent gave last as its result, whether it was taken or not."""
         self.session = ""
         """As the runtime itself says it; empty until then."""
         self.version = ""
@@ -221,6 +224,8 @@ class MessageListener:
                 self.last = f"while it was using {name} {line}".rstrip()
                 self._tools[_text(block.get("id"))] = name
                 self._host.acted(name, line, input, _text(block.get("id")))
+                if main and name == RESULT_TOOL:
+                    self.data = input
             elif block.get("type") == "thinking" and main:
                 if thinking := _text(block.get("thinking")):
                     self._host.spoke("", thinking)

@@ -36,7 +36,7 @@ from windlass.process.pipes import PIPE
 from windlass.runners import RunnerDeps, import_in_background
 from windlass.runners.claude.binary import GIVES_DATA, ON_PATH, VERBATIM, Binaries, Binary
 from windlass.runners.claude.command import ClaudeCommand, account, command_for, credentials, for_child, only_within
-from windlass.runners.claude.failures import Verdict, cut_off, of_result, without_result
+from windlass.runners.claude.failures import UNFIT, Verdict, cut_off, of_result, without_result
 from windlass.runners.claude.messages import MessageListener, summarise
 from windlass.runners.claude.session_file import copy_in, copy_out, known_uuids, uuid_of
 from windlass.runners.claude.spending import TurnSpending
@@ -302,7 +302,11 @@ class ClaudeTurn:
     def _result(self, mishap: Failure | None, ended: Exit | ProcessLost | None, duration: float) -> AgentResult:
         heard, result = self._listener, self._listener.result
         verdict, interrupted = self._judge(mishap, ended)
-        text = _last_words(result) if result is not None and verdict.failure is None and not interrupted else ""
+        text = (
+            _last_words(result, heard.data)
+            if result is not None and verdict.failure is None and not interrupted
+            else ""
+        )
         facts = {
             "model": heard.model,
             "version": heard.version or self._binary.label,
@@ -345,9 +349,11 @@ async def _message(text: str, uuid: str) -> AsyncIterator[dict[str, Any]]:
     yield {"type": "user", "message": said, "parent_tool_use_id": None, "client_composed": True, "uuid": uuid}
 
 
-def _last_words(result: Mapping[str, Any]) -> str:
-    """The data that the agent gave with the runtime's own tool for it, as JSON; else its last text."""
-    if (data := result.get("structured_output")) is not None:
+def _last_words(result: Mapping[str, Any], given: Any) -> str:
+    """The data that the agent gave with the runtime's own tool for it, as JSON; else its last text. `given`: the data
+    that the runtime may have refused."""
+    data = given if result.get("subtype") == UNFIT else result.get("structured_output")
+    if data is not None:
         return json.dumps(data, ensure_ascii=False)
     text = result.get("result")
     return text if isinstance(text, str) else ""
