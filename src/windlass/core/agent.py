@@ -109,6 +109,9 @@ class AgentState(msgspec.Struct):
     checks: int = 0
     """Times that its work was checked since the step began, or since a person had it tried again (from -1 on: see
     `StepRetried`)."""
+    rounds: int = 0
+    """Times that there was something new to check: its claims, and the retries of a person. Unlike `checks` it only
+    grows, so that it names the programs of a check."""
 
     refused: int = 0
     """Failed checks of its work in this conversation: they choose among several models."""

@@ -81,6 +81,7 @@ def _heard(state: StateData, event: ev.AgentHeard) -> None:
 def _claimed(state: StateData, event: ev.AgentClaimed) -> None:
     agent = _agent(state.steps[event.step])
     agent.claim, agent.checked = event.text, None
+    agent.rounds += 1
 
 
 def _checked(state: StateData, event: ev.AgentChecked) -> None:

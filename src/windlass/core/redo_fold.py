@@ -47,6 +47,7 @@ def _retried(state: StateData, event: ev.StepRetried) -> None:
                 one.agent.works_on()
             # Somebody may have mended the work: it is checked before the agent goes on, which is no try of its own.
             one.agent.checks, one.agent.checked = -1 if one.agent.claim is not None else 0, None
+            one.agent.rounds += 1
             one.agent.unheard = one.agent.unheard or bool(event.edits)
             if event.fresh:
                 one.agent.forget_sessions()

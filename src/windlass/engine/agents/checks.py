@@ -67,6 +67,8 @@ class WorkChecks:
         self._catalog, self._files = catalog, files
         self._protected: Sequence[str] | None = arguments.get("protect")
         """None: the tests that the checks name."""
+        self._again = False
+        """The checks run once more, on the agent's own tests."""
         self._tries = int(arguments.get("tries", 1))
         self._call, self._contact, self._clock, self._policy = call, contact, clock, policy
 
@@ -116,7 +118,9 @@ class WorkChecks:
             await asyncio.to_thread(give_tests_back, agent, named_tests(self._uses), self._call)
             await self._files.remember()
             restored, touched = (), (*restored, *touched)
+            self._again = True
             results = await self._run_all_apart(claim)
+            self._again = False
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
         checked = ev.AgentChecked(now, step, attempt, number, tuple(results), restored, touched)
         which = f"check {number} of {self._tries}" if number else "check before the agent goes on"
@@ -201,13 +205,20 @@ class WorkChecks:
         self._note(f"checking: {_shown(use)}")
         tool, timer = self._contact.tools.get(use["tool"]), asyncio.timeout(use.get("timeout"))
         if tool is not None and tool.is_program:
-            # A name of its own each time: what an earlier one has called is not taken for what this one calls.
-            name = f"check-{position}-{uuid.uuid4().hex[:8]}"
+            name = self._program_name(position)
             origin = ProgramOrigin(StepCaller(self._contact, self._policy, self._call.workdir, timer), name)
             call = self._call.within(name, origin, line=True)
         else:
             call = self._call.within(f"check-{position}")
         return await run_check(use, call, self._contact.tools, self._contact.use, timer)
+
+    def _program_name(self, position: int) -> str:
+        """The same over a crash, so that no call that was recorded is repeated; another one each time that there is
+        something new to check, so that earlier calls are not taken for its own. A merge claims nothing."""
+        agent = self._contact.step.agent
+        if agent is None or agent.claim is None:
+            return f"check-{position}-{uuid.uuid4().hex[:8]}"
+        return f"check-{agent.rounds}-{position}{'-again' if self._again else ''}"
 
     async def _ask(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Ask a person first, where the settings say so for this tool."""
