@@ -114,12 +114,11 @@ class Housekeeping:
                 await self._kept_files.remove(ids)
             for removed in ids:
                 await self._leave_folders(removed)
+            await self._prune_records(ids)
             await self._journal.remove(*ids)
             for removed in ids:
                 self._checkpoints.forget(removed)
                 self._observer.damaged.pop(removed, None)
-        if (self._home / "snapshots").is_dir():
-            await self._prune_records()
         running = await self._journal.heads(statuses=[ExecutionStatus.RUNNING])
         return await self._journal.reclaim(QUICKLY_RECLAIMED if any(map(self._drivers.driven, running)) else None)
 
@@ -139,14 +138,13 @@ class Housekeeping:
                     _log.warning("%s of %s stays (%s): %s", one["step"], execution, one["work"], one["path"])
         await asyncio.to_thread(shutil.rmtree, stores_of(execution, self._home), ignore_errors=True)
 
-    async def _prune_records(self) -> None:
-        """Remove the records of files that executions had which are gone, also those of a removal that was cut off."""
-        from windlass.workspaces.pruning import noted_executions, prune_records  # few homes have any
+    async def _prune_records(self, executions: Sequence[str]) -> None:
+        """Remove the records of files that these executions had. The journal loses them after that: a removal that was
+        cut off is done again, and executions of another journal are never taken for removed ones."""
+        if (self._home / "snapshots").is_dir():
+            from windlass.workspaces.pruning import prune_records  # few homes have any
 
-        noted = await asyncio.to_thread(noted_executions, self._home)
-        gone = [name for name in noted if not await self._journal.heads(prefix=name)]
-        if gone:
-            await asyncio.to_thread(prune_records, self._home, gone)
+            await asyncio.to_thread(prune_records, self._home, executions)
 
     async def sweep(self) -> list[tuple[str, str]]:
         """Deal with executions that were paused for too long: cancel them, or name those to resume (D3)."""

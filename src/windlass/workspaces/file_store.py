@@ -199,15 +199,18 @@ class FileStore:
 def prune_files(folder: Path, kept: Iterable[str]) -> None:
     """Remove the records of a store that are none of these nor the last one, and contents that no record has. The lock
     is held."""
+    trees, blobs = folder / "trees", folder / "blobs"
     stay = {*kept, "latest"}
-    for tree in (folder / "trees").iterdir():
-        if tree.name not in stay:
-            tree.unlink()
-    records = [_decode(tree.read_bytes()) for tree in (folder / "trees").iterdir()]
-    used = {file.blob for record in records for file in record.files.values()}
-    for blob in (folder / "blobs").iterdir():
-        if blob.name not in used:
-            blob.unlink()
+    used: set[str] = set()
+    for tree in (tree for tree in trees.iterdir() if tree.name in stay):
+        try:
+            used |= {file.blob for file in _decode(tree.read_bytes()).files.values()}
+        except msgspec.DecodeError as error:
+            if tree.name != "latest":  # that one is only there to save time
+                raise ToolError(f"{tree} cannot be read: {error}") from error
+    unused = [tree for tree in trees.iterdir() if tree.name not in stay]
+    for file in (*unused, *(blob for blob in blobs.glob("*") if blob.name not in used)):
+        file.unlink()
 
 
 def _mode(mode: int) -> int:

@@ -226,15 +226,25 @@ class GitStore:
         return run_git(*arguments, cwd=here, variables=where, holding=holding, timeout=timeout, stdin=stdin, good=good)
 
 
-def prune_objects(folder: Path, kept: Iterable[str], lock: int) -> None:
-    """Remove the objects of a store that neither these trees nor its index has. The lock is held."""
+def prune_objects(folder: Path, kept: Iterable[str]) -> None:
+    """Remove the objects of a store that neither these trees nor its index has. The lock is held.
+
+    `git prune` would stop at a folder of a kept tree that only the user's repository had, and has dropped since.
+    """
     known = folder / "tree"
     trees = {*kept, *(known.read_text().split()[:1] if known.exists() else ())}
-    where = {"GIT_DIR": str(folder)}
-    asked = "".join(f"{tree}\n" for tree in sorted(trees)).encode()
-    listed = run_git("cat-file", "--batch-check", cwd=folder, variables=where, stdin=asked).decode().splitlines()
+    git = partial(run_git, cwd=folder, variables={"GIT_DIR": str(folder)}, timeout=LONGEST)
+    listed = git("cat-file", "--batch-check", stdin=_lines(trees)).decode().splitlines()
     there = [line.split()[0] for line in listed if not line.endswith("missing")]
-    run_git("prune", "--expire=now", *there, cwd=folder, variables=where, holding=lock, timeout=LONGEST)
+    reached = ("rev-list", "--objects", "--indexed-objects", "--missing=allow-any", "--stdin")
+    used = {line.split(b" ", 1)[0].decode() for line in git(*reached, stdin=_lines(there)).splitlines()}
+    for file in (folder / "objects").glob("??/*"):
+        if file.parent.name + file.name not in used:
+            file.unlink()
+
+
+def _lines(trees: Iterable[str]) -> bytes:
+    return "".join(f"{tree}\n" for tree in sorted(trees)).encode()
 
 
 def _hash(tree: str) -> str:
