@@ -1,4 +1,4 @@
-"""K2: a check that is a program goes on over a crash where it was, and looks anew at each claim."""
+"""K2: a check that is a program goes on over a crash where it was, looks anew at each claim, and is not verified."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from windlass.clock import SystemClock
 from windlass.core import events as ev
 from windlass.engine.code.running import ProgramDeps
 from windlass.engine.code.tool import CodeTool
+from windlass.errors import UsageError
 from windlass.ports import AgentRequest, Sandbox
 from windlass.settings import load_settings
 from windlass.testing import ScriptedRunner, Turn
@@ -69,3 +70,15 @@ async def test_k2_each_try_and_each_retry_of_a_person_is_checked_anew(project: P
     assert state.status == "completed"
     paid = [text for text in notes.done if text != "after"]
     assert paid == ["for 40", "for 41", "for still 41", "for 43", "for 44", "for 42"]
+
+
+async def test_k2_verify_checks_the_steps_whose_checks_are_no_programs(project: Project, sandbox: Sandbox) -> None:
+    world = world_of(project, sandbox, Notes(), "42", "42")
+    by_command = agent("shown", check="grep 42 answer", needs=["work"])
+    state = await world.run(plan(agent(check={"code": CHECK}), by_command))
+    async with world.engine() as engine:
+        with pytest.raises(UsageError, match="check 1 of step work is a program") as refused:
+            await engine.verify(state.id)
+    assert f"windlass status {state.id}" in refused.value.advice[-1]
+    checked = [event.step for event in await world.events(state.id) if isinstance(event, ev.AgentChecked)]
+    assert checked == ["work", "shown", "shown"]

@@ -370,10 +370,13 @@ class Control:
 
             state = await self._observer.state(execution)
             named = find_step(state, step) if step else None
-            found = await check_again(
+            found, refused = await check_again(
                 state, named, self._drivers.driven(state), self._launcher.attempt_runner, self._clock
             )
-            await self._journal.append(state.id, state.seq, found)
+            if found:
+                await self._journal.append(state.id, state.seq, found)
+            if refused is not None:
+                raise refused
             return await self._observer.state(state.id)
 
         return await persist(ask)

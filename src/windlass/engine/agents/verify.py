@@ -26,8 +26,9 @@ __all__ = ["check_again"]
 
 async def check_again(
     state: State, named: StepState | None, driven: bool, runner: AttemptRunner, clock: Clock
-) -> list[ev.Event]:
-    """Results of the checks of a step and its items, or of all steps, as they ran last."""
+) -> tuple[list[ev.Event], UsageError | None]:
+    """Results of the checks of a step and its items, or of all steps, as they ran last; and the refusal of those that
+    cannot be checked so."""
     if driven:
         advice = (f"wait for its end, or pause it first: windlass pause {state.id}",)
         raise UsageError(f"execution {state.id} is running: its work cannot be checked now", advice=advice)
@@ -38,7 +39,23 @@ async def check_again(
             f"{whose} has nothing to check again: no agent with a `check` has come to its end",
             advice=("add a check to the step: docs/checks.md",),
         )
-    return [await _check(state, step, runner, clock) for step in steps]
+    refusals = {step.id: refusal for step in steps if (refusal := _refusal(state, step, runner)) is not None}
+    checked = [await _check(state, step, runner, clock) for step in steps if step.id not in refusals]
+    refused = next(iter(refusals.values()), None)
+    if refused is not None and checked:
+        refused.advice += (f"the other steps were checked, see the results: windlass status {state.id}",)
+    return [*checked], refused
+
+
+def _refusal(state: State, step: StepState, runner: AttemptRunner) -> UsageError | None:
+    for position, use in enumerate(_checks_of(step), 1):
+        tool = runner.tools.get(use["tool"])
+        if tool is not None and tool.is_program:
+            return UsageError(
+                f"check {position} of step {step.id} is a program, which runs only inside an execution",
+                advice=(f"have the step checked by itself: windlass retry {state.id} {shlex.quote(step.id)}",),
+            )
+    return None
 
 
 def _candidates(state: State, named: StepState | None) -> Iterable[StepState]:
@@ -89,12 +106,6 @@ async def _results(step: StepState, call: Call, runner: AttemptRunner) -> list[e
 
     for position, use in enumerate(_checks_of(step), 1):
         one = msgspec.structs.replace(call, step=f"{step.id}.verify-{position}")
-        tool = runner.tools.get(use["tool"])
-        if tool is not None and tool.is_program:
-            raise UsageError(
-                f"check {position} of step {step.id} is a program, which runs only inside an execution",
-                advice=(f"have the step checked by itself: windlass retry {call.execution} {shlex.quote(step.id)}",),
-            )
         results.append(await run_check(use, one, runner.tools, used, asyncio.timeout(use.get("timeout"))))
         if not results[-1].passed:
             break
