@@ -24,7 +24,7 @@ from windlass.engine import shared
 from windlass.errors import ToolError
 from windlass.testing import Reply, ScriptedModel
 from windlass.workspaces import bundles
-from windlass.workspaces.worktrees import open_worktree
+from windlass.workspaces.worktrees import Worktree, admin_of, open_worktree, repository_of
 
 LONG = "all of it\n" * 2000
 """A result too long for the journal: it is in a file among the artifacts."""
@@ -287,15 +287,21 @@ async def test_j2_an_agent_does_not_begin_anew_where_its_worktree_is_not(
         assert len(model.requests) == 1
 
 
-def test_j2_a_worktree_whose_bringing_was_cut_off_is_brought_anew(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project, bundle = tmp_path / "work", tmp_path / "worktree.bundle"
+def make_project(folder: Path) -> tuple[Path, Path, Worktree]:
+    """A repository, the place of a bundle, and a worktree with work that is not committed."""
+    project = folder / "work"
     project.mkdir()
     (project / "long").write_text(LONG)
     make_repository(project)
     made = open_worktree(project, "x", "fix")
     (made.path / "left").write_text("half done")
+    return project, folder / "worktree.bundle", made
+
+
+def test_j2_a_worktree_whose_bringing_was_cut_off_is_brought_anew(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, bundle, made = make_project(tmp_path)
     bundles.write_bundle(made, bundle)
     assert git(made.path, "status", "--porcelain") == "?? left\n", "the agent's index is as it was"
     assert not bundles.bring_worktree(project, "x", "fix", bundle, ()), "it is that one"
@@ -320,3 +326,20 @@ def test_j2_a_worktree_whose_bringing_was_cut_off_is_brought_anew(
     make_repository(project)
     with pytest.raises(ToolError, match="does not have commit"):
         bundles.bring_worktree(project, "x", "fix", bundle, ())
+
+
+def test_k4_a_worktree_with_a_damaged_mark_is_named_and_left_as_it_is(tmp_path: Path, data: Path) -> None:
+    project, bundle, made = make_project(tmp_path)
+    bundles.write_bundle(made, bundle)
+    (admin_of(repository_of(project), made.path) / "windlass.json").write_text("")
+    for use in (
+        lambda: open_worktree(project, "x", "fix"),
+        lambda: bundles.bring_worktree(project, "x", "fix", bundle, ()),
+        lambda: bundles.write_bundle(made, bundle),
+    ):
+        with pytest.raises(ToolError, match=f"the worktree {made.path} is left as it is") as failed:
+            use()
+        assert f"worktree remove --force --force {made.path}" in failed.value.failure.advice[0]
+    assert (made.path / "left").read_text() == "half done"
+    git(project, "worktree", "remove", "--force", "--force", str(made.path))
+    assert open_worktree(project, "x", "fix").path == made.path

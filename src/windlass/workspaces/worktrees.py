@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -186,14 +187,33 @@ def lock_words(worktree: Worktree) -> tuple[str, ...]:
 
 def read_mark(repository: Repository, path: Path) -> dict[str, Any]:
     """The note that a worktree is whole: its branch, the commit that it began at, the files that were brought along."""
-    found: dict[str, Any] = json.loads((admin_of(repository, path) / MARK).read_text())
+    mark = admin_of(repository, path) / MARK
+    try:
+        found: dict[str, Any] = json.loads(mark.read_text())
+    except ValueError as error:
+        raise ToolError(
+            f"the worktree {path} is left as it is, because windlass's note of it, {mark}, is damaged: {error}",
+            category=Category.CONFIGURATION,
+            advice=(
+                f"save what you need of its files, then remove it: {_removal(repository, path)}",
+                "then retry the step: the worktree comes back from its branch",
+            ),
+        ) from error
     return found
 
 
+def _removal(repository: Repository, path: Path) -> str:
+    return f"git -C {shlex.quote(str(repository.top))} worktree remove --force --force {shlex.quote(str(path))}"
+
+
 def write_mark(repository: Repository, path: Path, marked: dict[str, Any]) -> None:
+    """Write the note whole and durably: a damaged one makes the worktree unusable."""
     mark = admin_of(repository, path) / MARK
     new = mark.with_suffix(".new")
-    new.write_text(json.dumps(marked))
+    with new.open("w") as file:
+        file.write(json.dumps(marked))
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(mark)
 
 
