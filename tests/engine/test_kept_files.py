@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_shared import SharedWorld
+from test_shared import DRIVER, SharedWorld
 from waiting import wait_until_async
 
 import windlass
 from windlass.core import events as ev
 from windlass.engine import shared
+from windlass.engine.agents.workspace import AgentFolder
+from windlass.engine.commit_writer import head_of
 from windlass.errors import ToolError
 from windlass.testing import Reply, ScriptedModel
 from windlass.workspaces import bundles
@@ -287,6 +289,160 @@ async def test_j2_an_agent_does_not_begin_anew_where_its_worktree_is_not(
         assert len(model.requests) == 1
 
 
+class Clones:
+    """Clones of the repository at the same path and folders for worktrees, of two machines: one of them is in place."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._monkeypatch, self._here = folder, monkeypatch, "one"
+        make_repository(folder / "work")
+        shutil.copytree(folder / "work" / ".git", folder / "two.git")
+        monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data-one"))
+
+    def use(self, name: str) -> None:
+        if name != self._here:
+            place = self._folder / "work" / ".git"
+            place.rename(self._folder / f"{self._here}.git")
+            (self._folder / f"{name}.git").rename(place)
+            self._monkeypatch.setenv("XDG_DATA_HOME", str(self._folder / f"data-{name}"))
+            self._here = name
+
+    def worktree(self, name: str, id: str) -> Path:
+        return worktree(self._folder / f"data-{name}", id)
+
+
+async def go_on(world: SharedWorld, id: str, step: str) -> None:
+    """Let a person retry a step, and the workers begin again."""
+    await world.person.retry(id, step)
+    state = await world.person.state(id)
+    state.apply(resumed := ev.ExecutionResumed(world.person.clock.now(), DRIVER))
+    await world.journal.append(id, state.seq - 1, [resumed], head=head_of(state))
+
+
+async def cut_off(world: SharedWorld, attempt: asyncio.Task[None], share: Path) -> None:
+    """End an attempt whose worker cannot reach the store any more."""
+    away = share.rename(share.with_name("away"))
+    attempt.cancel()
+    await asyncio.wait({attempt})
+    away.rename(share)
+
+
+async def test_k4_work_that_the_store_does_not_have_stays_when_a_merge_brings_older_work(
+    tmp_path: Path, postgres: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = serve(Reply.hang(), Reply.say("mended"), Reply.say("mended"))
+    async with machines(tmp_path, postgres) as world:
+        clones = Clones(tmp_path, monkeypatch)
+        optional = {"retry": 0, "importance": "optional", "check": "test -e never", "tries": 1}
+        id = await world.begin({**IN_WORKTREE, **optional}, MERGE)
+        left = clones.worktree("one", id) / "left"
+        await handed_over(world, id, model, 1, lambda: left.write_text("of attempt 1"))
+        left.write_text("of attempt 2")
+        away = (tmp_path / "share").rename(tmp_path / "away")
+        await world.one.turn(id, hold=False)
+        await world.one.attempt(id, "fix", 2)
+        away.rename(tmp_path / "share")
+        await world.to_the_end(id, world.one)
+        await go_on(world, id, "fix")
+        await world.to_the_end(id, world.one)
+        assert left.read_text() == "of attempt 2"
+
+
+async def test_k4_a_bundle_from_before_its_worktree_was_removed_does_not_come_back(
+    tmp_path: Path, postgres: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = serve(Reply.hang(), Reply.hang(), Reply.say("mended"))
+    async with machines(tmp_path, postgres) as world:
+        clones = Clones(tmp_path, monkeypatch)
+        id = await world.begin(IN_WORKTREE)
+        await handed_over(world, id, model, 1)
+        assert [one["removed"] for one in await world.person.workspaces(id, clean=True)] == [True]
+        await world.one.turn(id, hold=False)
+        lost = asyncio.create_task(world.one.attempt(id, "fix", 2))
+        await wait_until_async(lambda: len(model.requests) >= 2)
+        (bundle,) = (tmp_path / "home1").rglob("steps/fix")
+        assert not bundles.bundle_of(bundle).exists()
+        left = clones.worktree("one", id) / "left"
+        left.write_text("of attempt 2")
+        with monkeypatch.context() as patched:
+            patched.setattr(AgentFolder, "keep_bundle", nothing)  # as after kill -9
+            await cut_off(world, lost, tmp_path / "share")
+        await world.one.attempt(id, "fix", 2)
+        state = await world.to_the_end(id, world.one)
+        assert (state.status, left.read_text()) == ("completed", "of attempt 2")
+
+
+async def nothing(*_: Any) -> None:
+    """Done instead of something."""
+
+
+def test_k4_a_worktree_makes_room_for_a_later_attempt_only_where_no_work_is_lost(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, first, made = make_project(tmp_path)
+    second = tmp_path / "second.bundle"
+    bundles.note_attempt(made, 1)
+    bundles.write_bundle(made, first)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))  # of a machine that shares the repository
+    assert bundles.bring_worktree(project, "x", "fix", first, ())
+    there = open_worktree(project, "x", "fix")
+    bundles.note_attempt(there, 2)
+    (there.path / "left").write_text("done")
+    git(there.path, "add", "left")
+    git(there.path, "commit", "-q", "-m", "by the agent")
+    bundles.write_bundle(there, second)
+    assert not bundles.bring_worktree(project, "x", "fix", first, ()), "it is older"
+    assert (there.path / "left").read_text() == "done"
+    monkeypatch.setenv("XDG_DATA_HOME", str(data))
+
+    def refused(why: str) -> None:
+        with pytest.raises(ToolError, match=f"{made.path} is left as it is.*: {why}") as failed:
+            bundles.bring_worktree(project, "x", "fix", second, ())
+        assert f"worktree remove --force --force {made.path}" in failed.value.failure.advice[1]
+        assert (made.path / "left").read_text() == "half done"
+
+    (made.path / "by-hand").write_text("of a person")
+    refused(".* files not committed")
+    (made.path / "by-hand").unlink()
+    (inner := made.path / "cloned").mkdir()
+    (inner / "file").write_text("x")
+    make_repository(inner)
+    refused("the folder cloned in it is a repository of its own")
+    shutil.rmtree(inner)
+    git(made.path, "checkout", "-q", "--detach")
+    git(made.path, "commit", "-q", "--allow-empty", "-m", "of a person")
+    refused("its branch windlass/x/fix has commits that are nowhere else")
+    git(made.path, "tag", "kept")
+    assert bundles.bring_worktree(project, "x", "fix", second, ())
+    assert (made.path / "left").read_text() == "done"
+    assert not bundles.bring_worktree(project, "x", "fix", first, ()), "its mark has the attempt of the bundle"
+
+
+def test_k4_commits_of_a_branch_stay_though_its_worktree_is_gone(tmp_path: Path, data: Path) -> None:
+    project, bundle, made = make_project(tmp_path)
+    bundles.write_bundle(made, bundle)
+    git(made.path, "add", "left")
+    git(made.path, "commit", "-q", "-m", "since")
+    git(project, "worktree", "remove", "--force", "--force", str(made.path))
+    with pytest.raises(ToolError, match="has commits that are nowhere else") as failed:
+        bundles.bring_worktree(project, "x", "fix", bundle, ())
+    assert git(project, "log", "--format=%s", "windlass/x/fix").splitlines()[0] == "since"
+    assert failed.value.failure.advice[0].endswith("branch -m windlass/x/fix NAME")
+    git(project, "branch", "-m", "windlass/x/fix", "mine")
+    assert bundles.bring_worktree(project, "x", "fix", bundle, ())
+    assert (made.path / "left").read_text() == "half done"
+
+
+def test_k4_a_folder_of_a_worktree_that_its_repository_does_not_know_is_left_as_it_is(
+    tmp_path: Path, data: Path
+) -> None:
+    project, _, made = make_project(tmp_path)
+    shutil.rmtree(project / ".git")
+    make_repository(project)  # cloned anew
+    with pytest.raises(ToolError, match=f"the folder {made.path} is left as it is"):
+        open_worktree(project, "x", "fix")
+    assert (made.path / "left").read_text() == "half done"
+
+
 def make_project(folder: Path) -> tuple[Path, Path, Worktree]:
     """A repository, the place of a bundle, and a worktree with work that is not committed."""
     project = folder / "work"
@@ -343,3 +499,57 @@ def test_k4_a_worktree_with_a_damaged_mark_is_named_and_left_as_it_is(tmp_path: 
     assert (made.path / "left").read_text() == "half done"
     git(project, "worktree", "remove", "--force", "--force", str(made.path))
     assert open_worktree(project, "x", "fix").path == made.path
+
+
+def test_j2_locks_that_a_killed_git_left_do_not_stop_bundles(tmp_path: Path, data: Path) -> None:
+    project, bundle, made = make_project(tmp_path)
+    (admin_of(repository_of(project), made.path) / "windlass-index.lock").touch()
+    (refs := project / ".git" / "refs" / "windlass" / "x").mkdir(parents=True)
+    for lock in (refs / "fix.lock", tmp_path / "worktree.new.lock"):
+        lock.touch()
+    bundles.write_bundle(made, bundle)
+    assert bundle.is_file()
+    (tmp_path / "worktree.new").mkdir()
+    with pytest.raises((ToolError, OSError)):
+        bundles.write_bundle(made, bundle)
+    assert git(project, "for-each-ref", "refs/windlass") == "", "nothing is left in the user's repository"
+
+
+async def test_j2_drafts_of_a_bundle_are_not_put_into_the_store(
+    tmp_path: Path, postgres: str, serve: Serve, data: Path
+) -> None:
+    model = serve(Reply.hang())
+    async with machines(tmp_path, postgres) as world:
+        make_repository(tmp_path / "work")
+        id = await world.begin(IN_WORKTREE)
+
+        def work() -> None:
+            admin = admin_of(repository_of(tmp_path / "work"), worktree(data, id))
+            (admin / "MERGE_HEAD").write_text(git(tmp_path / "work", "rev-parse", "HEAD"))  # no bundle is written
+            (scratch,) = (tmp_path / "home1").rglob("steps/fix")
+            for name in ("worktree.new", "worktree.new.lock"):
+                (scratch / name).touch()
+
+        await handed_over(world, id, model, 1, work)
+        (kept,) = await world.events(id, ev.FilesKept)
+        manifest = (tmp_path / "share" / id / kept.manifest).read_text()
+        assert "scratch/fix/conversation.jsonl" in manifest
+        assert "worktree.new" not in manifest
+
+
+async def test_j2_a_repository_in_a_worktree_is_named_in_a_note(
+    tmp_path: Path, postgres: str, serve: Serve, data: Path
+) -> None:
+    model = serve(Reply.hang())
+    async with machines(tmp_path, postgres) as world:
+        make_repository(tmp_path / "work")
+        id = await world.begin(IN_WORKTREE)
+
+        def work() -> None:
+            (inner := worktree(data, id) / "cloned").mkdir()
+            (inner / "file").write_text("x")
+            make_repository(inner)
+
+        await handed_over(world, id, model, 1, work)
+        notes = "".join(event.text for event in await world.events(id, ev.OutputWritten) if event.stream == "note")
+        assert "the folder cloned in the worktree is a repository of its own, and stays on" in notes

@@ -27,7 +27,7 @@ from windlass.engine.perform import AttemptFolders, AttemptRunner, Outcome
 from windlass.errors import Category, Failure
 from windlass.ports import Meter, Whereabouts
 from windlass.ports.blobs import BlobError, BlobMissing, BlobStore
-from windlass.workspaces.bundles import bundle_of
+from windlass.workspaces.bundles import bundle_of, drafts_of
 
 __all__ = ["KeepingRunner", "KeptFiles"]
 
@@ -123,9 +123,12 @@ class KeptFiles:
             await self._bring(execution, step.id, step.kept.manifest, only="artifacts/")
 
     async def bring_bundles(self, execution: str, step: StepState) -> None:
-        """Have the worktrees of a step's agents here as bundles, to merge their work. Raises `BlobError`."""
+        """Have the worktrees of a step's agents here as bundles, to merge their work. Raises `BlobError`.
+
+        A bundle of a later attempt that is here stays.
+        """
         for owner in (step, *(step.children or ())):
-            if owner.kept is not None:
+            if owner.kept is not None and self._marked(execution, owner.id) <= owner.kept.attempt:
                 only = bundle_of(Path("scratch", owner.id)).as_posix()
                 await self._bring(execution, owner.id, owner.kept.manifest, only=only)
 
@@ -253,13 +256,15 @@ def _not_brought(error: Exception) -> Failure:
 
 def _files(folders: dict[str, Path], step: str) -> Iterator[tuple[str, Path]]:
     """The regular files of a step, with their paths in a manifest."""
+    drafts = drafts_of(bundle_of(folders["scratch"] / step)) if "scratch" in folders else ()
     for label, folder in folders.items():
         tops = sorted(path for path in folder.iterdir() if _is_of(step, path.name)) if folder.is_dir() else []
         for top in tops:
             for at, _, names in os.walk(top):
                 for name in sorted(names):
                     path = Path(at, name)
-                    if path.is_file() and not path.is_symlink() and not name.endswith(".brought"):
+                    whole = not name.endswith(".brought") and path not in drafts
+                    if whole and path.is_file() and not path.is_symlink():
                         yield f"{label}/{path.relative_to(folder).as_posix()}", path
 
 

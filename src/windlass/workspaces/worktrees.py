@@ -26,6 +26,7 @@ from windlass.globs import is_pattern, match_files
 from windlass.workspaces.git import GitFailed, Repository, escaped, find_repository, locked, run_git, user_ignores
 
 __all__ = [
+    "MARK",
     "Worktree",
     "admin_of",
     "branch_of",
@@ -43,6 +44,7 @@ __all__ = [
     "open_worktree",
     "place_of",
     "read_mark",
+    "removal_of",
     "remove_unmarked",
     "remove_worktree",
     "repository_of",
@@ -195,14 +197,15 @@ def read_mark(repository: Repository, path: Path) -> dict[str, Any]:
             f"the worktree {path} is left as it is, because windlass's note of it, {mark}, is damaged: {error}",
             category=Category.CONFIGURATION,
             advice=(
-                f"save what you need of its files, then remove it: {_removal(repository, path)}",
+                f"save what you need of its files, then remove it: {removal_of(repository, path)}",
                 "then retry the step: the worktree comes back from its branch",
             ),
         ) from error
     return found
 
 
-def _removal(repository: Repository, path: Path) -> str:
+def removal_of(repository: Repository, path: Path) -> str:
+    """The command that removes a worktree."""
     return f"git -C {shlex.quote(str(repository.top))} worktree remove --force --force {shlex.quote(str(path))}"
 
 
@@ -280,12 +283,19 @@ def _named(top: Path, pattern: str) -> list[str]:
 
 
 def remove_unmarked(repository: Repository, path: Path) -> None:
-    """Remove what is left of a worktree whose making was cut off: no agent has seen it."""
+    """Remove what is left of a worktree whose making was cut off: no agent has seen it. Git's own folder goes last, so
+    files without one have another history."""
     admin = _find_admin(repository, path)
-    if admin is not None:
-        shutil.rmtree(admin)
+    if admin is None and path.is_dir() and any(path.iterdir()):
+        raise ToolError(
+            f"the folder {path} is left as it is: it may have work of an agent, and {repository.top} does not know it",
+            category=Category.CONFIGURATION,
+            advice=(f"save what you need of it, then remove it: rm -r {shlex.quote(str(path))}", "then retry the step"),
+        )
     if path.exists():
         shutil.rmtree(path)
+    if admin is not None:
+        shutil.rmtree(admin)
 
 
 def is_whole(repository: Repository, path: Path) -> bool:

@@ -39,6 +39,7 @@ class AgentFolder:
         agent = self._contact.step.agent
         known = agent.workspace if agent is not None else None
         if known is None or not known.ready:
+            bundle_of(call.scratch).unlink(missing_ok=True)  # of a worktree that was removed since
             await self._contact.record(self._event(kind, place_of(call.execution, call.step), None))
         try:
             if known is not None and known.ready and self._contact.step.worker:
@@ -114,10 +115,14 @@ class AgentFolder:
         if found is None or not self._moves:
             return
         try:
-            await asyncio.to_thread(write_bundle, found, bundle)
+            inner = await asyncio.to_thread(write_bundle, found, bundle)
         except (ToolError, OSError) as error:
             bundle.unlink(missing_ok=True)  # an older one would be taken for this attempt's
             self._call.output("note", f"the worktree stays on {gethostname()}: {error}\n")
+        else:
+            for name in inner:
+                text = f"the folder {name} in the worktree is a repository of its own, and stays on {gethostname()}"
+                self._call.output("note", f"{text}\n")
 
     async def keep_work(self, task: str) -> None:
         """Commit the work to its branch."""
