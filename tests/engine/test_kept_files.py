@@ -443,6 +443,32 @@ def test_k4_a_folder_of_a_worktree_that_its_repository_does_not_know_is_left_as_
     assert (made.path / "left").read_text() == "half done"
 
 
+async def test_j2_a_retry_where_the_worktree_is_not_fails_again_until_its_machine_is_back(
+    tmp_path: Path, postgres: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = serve(Reply.hang(), Reply.hang(), Reply.say("mended"))
+    async with machines(tmp_path, postgres) as world:
+        clones = Clones(tmp_path, monkeypatch)
+        id = await world.begin({**IN_WORKTREE, "retry": 0})
+        await handed_over(world, id, model, 1)
+        clones.use("two")
+        await world.two.turn(id, hold=False)
+        lost = asyncio.create_task(world.two.attempt(id, "fix", 2))
+        await wait_until_async(lambda: len(model.requests) >= 2)
+        (clones.worktree("two", id) / "left").write_text("of attempt 2")
+        await cut_off(world, lost, tmp_path / "share")
+        clones.use("one")
+        await world.one.attempt(id, "fix", 2)
+        for _ in range(2):
+            failure = (await world.to_the_end(id, world.one)).steps["fix"].error
+            assert failure is not None
+            assert "is not on worker one" in failure.message
+            await go_on(world, id, "fix")
+        clones.use("two")
+        assert (await world.to_the_end(id, world.two)).steps["fix"].output == "mended"
+        assert (clones.worktree("two", id) / "left").read_text() == "of attempt 2"
+
+
 def make_project(folder: Path) -> tuple[Path, Path, Worktree]:
     """A repository, the place of a bundle, and a worktree with work that is not committed."""
     project = folder / "work"

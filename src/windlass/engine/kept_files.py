@@ -114,7 +114,8 @@ class KeptFiles:
             found = "brought" if kept is not None and kept.attempt >= last else "behind"
             if kept is not None:
                 await self._bring(execution, step.id, kept.manifest, only="" if found == "brought" else "artifacts/")
-        await asyncio.to_thread(self._mark, execution, step.id, attempt)
+        if found != "behind":
+            await asyncio.to_thread(self._mark, execution, step.id, attempt)
         return found
 
     async def bring_artifacts(self, execution: str, step: StepState) -> None:
@@ -228,7 +229,8 @@ class KeepingRunner(AttemptRunner, kw_only=True):
         try:
             return await super().perform(started, step, place, output, contact, meter)
         finally:
-            await asyncio.shield(self._keep(files, place.execution, step, started.attempt, contact, output))
+            if contact.files != "behind" or (step.agent is not None and step.agent.attempt == started.attempt):
+                await asyncio.shield(self._keep(files, place.execution, step, started.attempt, contact, output))
 
     async def _keep(
         self,
