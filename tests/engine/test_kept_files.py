@@ -26,7 +26,7 @@ from windlass.engine.commit_writer import head_of
 from windlass.errors import ToolError
 from windlass.testing import Reply, ScriptedModel
 from windlass.workspaces import bundles
-from windlass.workspaces.worktrees import Worktree, admin_of, open_worktree, repository_of
+from windlass.workspaces.worktrees import Worktree, admin_of, commit_work, open_worktree, repository_of
 
 LONG = "all of it\n" * 2000
 """A result too long for the journal: it is in a file among the artifacts."""
@@ -467,6 +467,54 @@ async def test_j2_a_retry_where_the_worktree_is_not_fails_again_until_its_machin
         clones.use("two")
         assert (await world.to_the_end(id, world.two)).steps["fix"].output == "mended"
         assert (clones.worktree("two", id) / "left").read_text() == "of attempt 2"
+
+
+async def test_k4_a_merge_has_an_agent_go_on_where_an_older_worktree_of_it_is(
+    tmp_path: Path, postgres: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = Reply.use("files__write", {"path": "long", "content": "of both\n"})
+    model = serve(Reply.hang(), Reply.hang(), Reply.say("mended"), both, Reply.say("mended"))
+    async with machines(tmp_path, postgres) as world:
+        clones = Clones(tmp_path, monkeypatch)
+        id = await world.begin({**IN_WORKTREE, "permissions": {"mode": "allow"}}, MERGE)
+        await handed_over(world, id, model, 1, lambda: (clones.worktree("one", id) / "left").write_text("half done"))
+        clones.use("two")
+        await world.two.turn(id, hold=False)
+        leaving = asyncio.Event()
+        attempt = asyncio.create_task(world.two.attempt(id, "fix", 2, leaving.wait))
+        await wait_until_async(lambda: len(model.requests) >= 2)
+        (clones.worktree("two", id) / "long").write_text("of the agent\n")
+        leaving.set()
+        await attempt
+        await world.two.turn(id, hold=False)
+        await world.two.attempt(id, "fix", 3)
+        clones.use("one")
+        project = tmp_path / "work"
+        (project / "long").write_text("of Ann\n")
+        git(project, "commit", "-q", "-a", "-m", "of Ann")
+        state = await world.to_the_end(id, world.one)
+        assert state.status == "completed", state.steps["merge"].error
+        assert (project / "long").read_text() == "of both\n"
+        assert (project / "left").read_text() == "half done"
+
+
+@pytest.mark.parametrize("checked_out", [True, False])
+def test_k4_a_branch_that_is_checked_out_or_has_commits_of_its_own_is_not_moved(
+    tmp_path: Path, data: Path, checked_out: bool
+) -> None:
+    project, bundle, made = make_project(tmp_path)
+    shutil.copytree(project, tmp_path / "clone", symlinks=True)
+    commit = commit_work(made, "done")
+    bundles.write_bundle(made, bundle)
+    shutil.rmtree(project)
+    (tmp_path / "clone").rename(project)  # as it is on a machine with an older worktree
+    if not checked_out:
+        git(made.path, "commit", "-q", "--allow-empty", "-m", "by hand")
+        git(project, "worktree", "remove", "--force", "--force", str(made.path))
+    begun = git(project, "rev-parse", "windlass/x/fix")
+    bundles.bring_branch(project, "windlass/x/fix", commit, bundle)
+    assert git(project, "cat-file", "-t", commit) == "commit\n"
+    assert git(project, "rev-parse", "windlass/x/fix") == begun
 
 
 def make_project(folder: Path) -> tuple[Path, Path, Worktree]:

@@ -189,7 +189,11 @@ def bring_branch(workdir: Path, branch: str, commit: str, file: Path) -> None:
                 category=Category.CONFIGURATION,
                 advice=("run the step on the machine that has it, or bring the branch here: git fetch",),
             )
-        git_at(repository, "update-ref", f"refs/heads/{branch}", commit, lock=lock)
+        asked = ("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{branch}")
+        tip, used = tip_of(repository, branch), git_at(repository, *asked).strip()
+        # A branch that is checked out, or has gone another way here, stays: the commit can be merged without it.
+        if not used and (not tip or not git_at(repository, "rev-list", "--max-count=1", tip, f"^{commit}")):
+            git_at(repository, "update-ref", f"refs/heads/{branch}", commit, lock=lock)
 
 
 def note_attempt(worktree: Worktree, attempt: int) -> None:

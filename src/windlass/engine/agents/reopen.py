@@ -25,6 +25,7 @@ from windlass.engine.agents.workdir import workdir_of
 from windlass.errors import Category, ToolError
 from windlass.plan.model import DEFAULT_TRIES
 from windlass.ports import Call, Contact
+from windlass.workspaces.bundles import bring_worktree, bundle_of
 from windlass.workspaces.store import shown
 from windlass.workspaces.worktrees import Worktree, bring_in, open_worktree
 
@@ -53,7 +54,7 @@ async def go_on(
     theirs = contact.for_agent_of(owner)
     number = agent.attempt + 1
     try:
-        worktree, conflicts = await asyncio.to_thread(_prepare, owner, others, call)
+        worktree, conflicts = await asyncio.to_thread(_prepare, owner, others, call, contact.files is not None)
         if not agent.reopening:
             now = deps.clock.now()
             theirs.tell(ev.AgentReopened(now, owner.id, number, call.step))
@@ -73,9 +74,12 @@ async def go_on(
     return ""
 
 
-def _prepare(owner: StepState, others: str, call: Call) -> tuple[Worktree, tuple[str, ...]]:
+def _prepare(owner: StepState, others: str, call: Call, moves: bool) -> tuple[Worktree, tuple[str, ...]]:
     workdir = workdir_of(owner.spec, owner.input, call.workdir)
-    worktree = open_worktree(workdir, call.execution, owner.id, owner.input["workspace"].get("files", ()))
+    files, bundle = owner.input["workspace"].get("files", ()), bundle_of(call.scratch.parent / owner.id)
+    if moves and bundle.is_file():
+        bring_worktree(workdir, call.execution, owner.id, bundle, files)
+    worktree = open_worktree(workdir, call.execution, owner.id, files)
     return worktree, bring_in(worktree, others)
 
 
