@@ -517,6 +517,31 @@ def test_k4_a_branch_that_is_checked_out_or_has_commits_of_its_own_is_not_moved(
     assert git(project, "rev-parse", "windlass/x/fix") == begun
 
 
+async def test_k4_a_merge_in_a_fork_takes_the_work_of_the_original_from_the_store(
+    tmp_path: Path, postgres: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = serve(Reply.hang(), Reply.say("mended"))
+    async with machines(tmp_path, postgres) as world:
+        clones = Clones(tmp_path, monkeypatch)
+        id = await world.begin(IN_WORKTREE, MERGE)
+        await handed_over(world, id, model, 1, lambda: (clones.worktree("one", id) / "left").write_text("half done"))
+        await world.one.turn(id, hold=False)
+        await world.one.attempt(id, "fix", 2)
+        forks = [await world.person.fork(id, from_step="merge")]
+        forks.append(await world.person.fork(forks[0], from_step="merge"))
+        for fork in forks:
+            state = await world.person.state(fork)
+            state.apply(started := ev.ExecutionStarted(world.person.clock.now(), DRIVER))
+            await world.journal.append(fork, state.seq - 1, [started], head=head_of(state))
+        clones.use("two")
+        state = await world.to_the_end(forks[1], world.two)
+        assert state.status == "completed", state.steps["merge"].error
+        assert (tmp_path / "work" / "left").read_text() == "half done"
+        await world.person.forget(id)
+        state = await world.to_the_end(forks[0], world.two)
+        assert state.status == "completed", "the repository has the work, though the store has it no more"
+
+
 def make_project(folder: Path) -> tuple[Path, Path, Worktree]:
     """A repository, the place of a bundle, and a worktree with work that is not committed."""
     project = folder / "work"

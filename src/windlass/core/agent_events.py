@@ -211,6 +211,8 @@ class FilesKept(EventBase, frozen=True, tag="files.kept"):
     """SHA-256 of the list of files, which is in the store like the files."""
     files: int
     bytes: int
+    origin: str = ""
+    """The execution that put them there, if that is the original of this fork."""
 
 
 class WorkspaceOpened(EventBase, frozen=True, tag="workspace.opened"):

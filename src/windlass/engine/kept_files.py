@@ -14,6 +14,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from socket import gethostname
 
@@ -113,7 +114,7 @@ class KeptFiles:
             kept = step.kept
             found = "brought" if kept is not None and kept.attempt >= last else "behind"
             if kept is not None:
-                await self._bring(execution, step.id, kept.manifest, only="" if found == "brought" else "artifacts/")
+                await self._bring(execution, step.id, kept, only="" if found == "brought" else "artifacts/")
         if found != "behind":
             await asyncio.to_thread(self._mark, execution, step.id, attempt)
         return found
@@ -121,7 +122,7 @@ class KeptFiles:
     async def bring_artifacts(self, execution: str, step: StepState) -> None:
         """Have the step's artifacts here, to look at them. Raises `BlobError`."""
         if step.kept is not None:
-            await self._bring(execution, step.id, step.kept.manifest, only="artifacts/")
+            await self._bring(execution, step.id, step.kept, only="artifacts/")
 
     async def bring_bundles(self, execution: str, step: StepState) -> None:
         """Have the worktrees of a step's agents here as bundles, to merge their work. Raises `BlobError`.
@@ -131,14 +132,15 @@ class KeptFiles:
         for owner in (step, *(step.children or ())):
             if owner.kept is not None and self._marked(execution, owner.id) <= owner.kept.attempt:
                 only = bundle_of(Path("scratch", owner.id)).as_posix()
-                await self._bring(execution, owner.id, owner.kept.manifest, only=only)
+                with suppress(BlobMissing):  # the repository may have the work; if not, the merge says so
+                    await self._bring(execution, owner.id, owner.kept, only=only)
 
     async def bring_conversation(self, origin: str, step: str, events: Sequence[ev.Event]) -> Whereabouts:
         """Have the step's files of the execution that this one was forked from here. Raises `BlobError`."""
         kept = next((event for event in reversed(events) if isinstance(event, ev.FilesKept)), None)
         if kept is None or self._marked(origin, step) >= kept.attempt:
             return "here"
-        await self._bring(origin, step, kept.manifest)
+        await self._bring(origin, step, kept)
         await asyncio.to_thread(self._mark, origin, step, kept.attempt)
         return "brought"
 
@@ -146,9 +148,10 @@ class KeptFiles:
         for execution in executions:
             await self._blobs.remove(execution)
 
-    async def _bring(self, execution: str, step: str, digest: str, only: str = "") -> None:
+    async def _bring(self, execution: str, step: str, kept: ev.FilesKept, only: str = "") -> None:
         """Bring the files of a manifest that are not here as they are there; with `only`, those that begin so."""
-        manifest = msgspec.json.decode(await self._get(execution, digest), type=Manifest)
+        source = kept.origin or execution
+        manifest = msgspec.json.decode(await self._get(source, kept.manifest), type=Manifest)
         folders = self._folders(execution)
         limit = asyncio.Semaphore(AT_ONCE)
         for file in manifest.files:
@@ -157,8 +160,8 @@ class KeptFiles:
                 continue
             path = folders[label] / name
             if not await asyncio.to_thread(_is_same, path, file):
-                await self._bring_file(execution, file, path, limit)
-        self._known[f"{execution}/{step}"] = frozenset(part for file in manifest.files for part in file.parts)
+                await self._bring_file(source, file, path, limit)
+        self._known[f"{source}/{step}"] = frozenset(part for file in manifest.files for part in file.parts)
 
     async def _bring_file(self, execution: str, file: KeptFile, path: Path, limit: asyncio.Semaphore) -> None:
         async def get(part: str) -> bytes:

@@ -221,9 +221,9 @@ def fork_events(
         more: list[ev.Event] = []
         if _done(before):
             kept.add(step_id)
-            more = _kept_step(before, now)
+            more = _kept_step(before, now, origin.id)
         elif before.children is not None:
-            more = _kept_items(fork, fork.steps[step_id], before.children, now)
+            more = _kept_items(fork, fork.steps[step_id], before.children, now, origin.id)
         for event in more:
             fork.apply(event)
         events += more
@@ -288,7 +288,7 @@ def _conversations(
         return []
     kept = [old for old in same if message is not None and message.step != old.id and _done(old)]
     events: list[ev.Event] = [ev.StepExpanded(now, step.id, items)]
-    events += [event for old in kept for event in _kept_step(old, now)]
+    events += [event for old in kept for event in _kept_step(old, now, origin.id)]
     for event in events:
         fork.apply(event)
     for old in same:
@@ -308,19 +308,21 @@ def _done(step: StepState) -> bool:
     return step.status is StepStatus.COMPLETED and not step.undone
 
 
-def _kept_step(before: StepState, now: float) -> list[ev.Event]:
+def _kept_step(before: StepState, now: float, origin: str) -> list[ev.Event]:
     """A completed step as it was. Agents with a branch keep it, so that a merge in the fork finds their work."""
     items, events = before.children or (), list[ev.Event]()
     if any(_has_branch(item) for item in items):
         events.append(ev.StepExpanded(now, before.id, [item.item for item in items]))
         for item in items:
             left_out = ev.StepSkipped(now, item.id, item.skipped_because or before.id, condition=True)
-            events += _kept_step(item, now) if _done(item) else [left_out]
+            events += _kept_step(item, now, origin) if _done(item) else [left_out]
     if (agent := before.agent) is not None and agent.workspace is not None and _has_branch(before):
         events.append(msgspec.structs.replace(agent.workspace, at=now, attempt=0))
         events.append(ev.WorkspaceCommitted(now, before.id, 0, agent.workspace.branch, agent.commit))
         if agent.checked is not None and agent.checked.passed:
             events.append(msgspec.structs.replace(agent.checked, at=now, attempt=0))
+        if (kept := before.kept) is not None:
+            events.append(msgspec.structs.replace(kept, at=now, attempt=0, origin=kept.origin or origin))
     return [*events, ev.StepCompleted(now, before.id, before.output)]
 
 
@@ -328,10 +330,10 @@ def _has_branch(step: StepState) -> bool:
     return step.agent is not None and step.agent.workspace is not None and bool(step.agent.commit)
 
 
-def _kept_items(fork: State, step: StepState, before: Sequence[StepState], now: float) -> list[ev.Event]:
+def _kept_items(fork: State, step: StepState, before: Sequence[StepState], now: float, origin: str) -> list[ev.Event]:
     """The items of a foreach that were completed, where the fork has the same item at the same place."""
     items, same = _same_items(fork, step, before)
-    done = [event for old in same if _done(old) for event in _kept_step(old, now)]
+    done = [event for old in same if _done(old) for event in _kept_step(old, now, origin)]
     return [ev.StepExpanded(now, step.id, items), *done] if done else []
 
 
