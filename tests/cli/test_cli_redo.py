@@ -60,8 +60,9 @@ def test_d3_commands_that_race_for_one_execution_are_all_obeyed(project: Project
     assert sorted(project.lines("ran")) == ["s0", "s1", "s2", "s3"]
 
 
-BROKEN = "steps: [{id: a, run: echo a >> ran}, {id: b, needs: [a], run: 'echo {{ steps.a.output.nothing }} >> ran'}]"
-MENDED = BROKEN.replace("{{ steps.a.output.nothing }}", "b")
+UNKNOWN = "{{ (steps.a.output.stdout | from_json).nothing }}"
+BROKEN = f"steps: [{{id: a, run: echo a >> ran}}, {{id: b, needs: [a], run: 'echo {UNKNOWN} >> ran'}}]"
+MENDED = BROKEN.replace(UNKNOWN, "b")
 
 
 @pytest.mark.parametrize("command", ["retry", "skip"])

@@ -23,7 +23,6 @@ from windlass.engine.code.failures import raised
 from windlass.engine.contact import off_the_clock
 from windlass.engine.perform import storable
 from windlass.errors import ApprovalOutdated, Category, Failure
-from windlass.plan.file_arguments import PATCH, PATCH_HAS_PATHS, from_folder
 from windlass.plan.model import Effect
 from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, Meter, ProgramRun, Tool
 
@@ -73,6 +72,8 @@ class Calls(msgspec.Struct, frozen=True):
                 raise asyncio.CancelledError from error
             return self._failed(asked, raised(error), used=meter.used)
         if self.tree.folder:
+            from windlass.plan.file_arguments import from_folder  # few programs need it
+
             value = from_folder(asked.tool, value, self.tree.folder, str(self.call.workdir))
         at, step, name = self.clock.now(), self.contact.step.id, self.name(asked.number)
         # A read can be made again; the result of a change must be on disk soon.
@@ -124,8 +125,11 @@ class Calls(msgspec.Struct, frozen=True):
 
     def _problem(self, tool: Tool, asked: GuestCall) -> str:
         """Why the call cannot be made with these arguments; empty if it can."""
-        if self.tree.folder and asked.tool == PATCH:
-            return PATCH_HAS_PATHS
+        if self.tree.folder:
+            from windlass.plan.file_arguments import PATCH, PATCH_HAS_PATHS
+
+            if asked.tool == PATCH:
+                return PATCH_HAS_PATHS
         problems = tool.validate(asked.arguments)
         return f"{asked.tool} cannot take these arguments: {'; '.join(problems)}" if problems else ""
 

@@ -22,7 +22,6 @@ from windlass.engine.code.calls import Calls
 from windlass.engine.code.failures import failure_of
 from windlass.engine.contact import off_the_clock
 from windlass.errors import Failure, ToolError
-from windlass.plan.file_arguments import in_folder
 from windlass.plan.program import granted_tools
 from windlass.ports import (
     Call,
@@ -174,6 +173,8 @@ class _Running:
         for asked in turn.calls:
             self._tree.called()
             if self._tree.folder:
+                from windlass.plan.file_arguments import in_folder  # few programs need it
+
                 asked = asked._replace(arguments=in_folder(asked.tool, asked.arguments, self._tree.folder))
             self._issued[asked.number] = asked
             before = self._known(asked, calls)
