@@ -101,3 +101,27 @@ def test_k3_a_schema_that_nothing_fits_is_a_failure_that_keeps_the_text(
     assert (asked["status"], asked["error"]["category"], who["verdict"]) == ("failed", "logic", "refuted"), ran.err
     assert "2" in str(asked["output"]), "its text is kept"
     assert [event.number for event in told(project, ev.AgentChecked)] == [1, 2, 3], "it is sent back, but not for ever"
+
+
+@EACH
+def test_k2_e1_a_budget_that_ends_between_two_tries_stops_with_5_and_more_of_it_goes_on(
+    project: Project, windlass: Windlass, runtime: str
+) -> None:
+    model = {OPEN: "scripted/scripted"}.get(runtime, "claude-sonnet-4-5")
+    step = (
+        f"{{id: fix, agent: developer, runtime: {runtime}, model: {model}, prompt: Write 42, check: grep -x 42 answer}}"
+    )
+    project.file("plan.yaml", f"budget: 0.50\nsteps: [{step}]\n")
+    dear = Reply.say("It is 41.", tokens_in=200_000, tokens_out=100)
+    script = [does(runtime, "echo 41 > answer")[0], dear, *does(runtime, "echo 42 > answer")]
+    with serving(project, script) as served:
+        stopped = windlass("run", "plan.yaml", "--yes", "--json", code=5)
+        assert (stopped.json["reason"], len(served.requests)) == ("budget", 2), "the second try is not paid for"
+        (execution,) = project.ids()
+        ran = windlass("resume", execution, "--budget", "10", "--json", "--yes")
+    served.check()
+    fixed, who = agent(ran)
+    assert (fixed["status"], who["verdict"]) == ("completed", "verified")
+    assert "It is 41." in served.requests[2].text, "the same conversation"
+    *before, last = [event.passed for event in told(project, ev.AgentChecked)]
+    assert (any(before), last) == (False, True), "Claude Code stops by itself, before its work is checked"
