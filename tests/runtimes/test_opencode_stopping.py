@@ -6,16 +6,18 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode, opencode_binary
 
 from windlass.errors import Category
 from windlass.ports import Answer, Permissions
+from windlass.runners.opencode.server import events
 from windlass.testing import Reply
 
 pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="session")]
@@ -202,6 +204,32 @@ async def test_a3_a_stream_of_events_that_breaks_is_taken_up_again(bench: Bench,
     assert result.output == "all of it"
     assert len(host.asks) == 1
     assert any("is taken up again" in note for note in host.notes)
+
+
+async def test_a3_words_that_were_said_while_the_stream_was_broken_are_read_at_the_end(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broke = []
+
+    async def lossy(server: Any, directory: str) -> AsyncIterator[Any]:
+        """Breaks at the command, and has no message after it; the command ends once the stream is taken up again."""
+        async for event in events(server, directory):
+            if broke and str(event.get("type")).startswith("message."):
+                continue
+            if ((event.get("properties") or {}).get("part") or {}).get("type") == "tool":
+                broke.append(event)
+                raise httpx2.ReadError("broken")
+            yield event
+            if broke:
+                (tmp_path / "go").touch()
+
+    monkeypatch.setattr("windlass.runners.opencode.serve.events", lossy)
+    command = f"until [ -e {tmp_path / 'go'} ]; do sleep 0.1; done"
+    async with bench.model(bash(command), Reply.say("all of it")) as model:
+        result = await bench.runner.run(bench.request("go", permissions=Permissions("allow")), FakeHost())
+        model.check()
+    assert (result.output, result.failure) == ("all of it", None)
+    assert len(broke) == 1
 
 
 async def test_a3_a_server_that_falls_silent_is_ended_and_said_to_hang(

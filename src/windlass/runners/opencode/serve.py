@@ -86,6 +86,8 @@ class ServedTurn:
         self._rested = asyncio.Event()
         """The session was idle before the prompt."""
         self._connected = asyncio.Event()
+        self._broke = False
+        """The stream of events broke, so some of them may be missing."""
 
     @property
     def session(self) -> str | None:
@@ -137,6 +139,8 @@ class ServedTurn:
             for failing in (listening, dying):
                 if failing.done():
                     failing.result()
+            if self._broke and self._at_rest and self._stopped is None:
+                await self._read_messages()  # the last words may have come while the stream was broken
             if self._reporting is not None:
                 await self._reporting
         finally:
@@ -266,6 +270,7 @@ class ServedTurn:
                 if not self._server.alive or not await self._server.healthy(SIGN_OF_LIFE):
                     raise Stopped(await self._unanswered(error)) from error
             breaks += 1
+            self._broke = True
             self._host.note("the stream of OpenCode's events broke and is taken up again")
         raise Stopped(failures.cut_off("the stream of its events broke again and again"))
 
@@ -278,6 +283,12 @@ class ServedTurn:
             for asked in waiting.json() if waiting.status_code == 200 else []:
                 self._take({"type": "permission.asked", "properties": asked})
             return
+        await self._read_messages()
+        self._at_rest = True
+        self._idle.set()
+
+    async def _read_messages(self) -> None:
+        """Read all that was said since the prompt."""
         answer = await self._server.call("GET", f"/session/{self._session}/message", directory=self._directory)
         messages = answer.json() if answer.status_code == 200 else []
         last = next((i for i in reversed(range(len(messages))) if messages[i]["info"].get("role") == "user"), 0)
@@ -287,8 +298,6 @@ class ServedTurn:
                 self._error = error
             for part in message["parts"]:
                 self._reading.part(part)
-        self._at_rest = True
-        self._idle.set()
 
     async def _mourn(self) -> None:
         how = await asyncio.shield(self._server.ended)
