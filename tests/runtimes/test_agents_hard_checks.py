@@ -33,7 +33,7 @@ steps:
     tries: 4
     check:
       - sh tests/run.sh
-      - {{run: "[ ! -e hangs ] || {{ echo it begins; sleep 600; }}", timeout: 1s}}
+      - {{run: "[ ! -e hangs ] || {{ echo it begins; sleep 600; }}", timeout: 10s}}
       - "[ ! -e floods ] || {{ yes flood | head -c 20000000; exit 1; }}"
       - echo by the check > written
   - id: land

@@ -53,7 +53,11 @@ def restore_tests(agent: AgentState | None, tests: Sequence[str], call: Call) ->
         return ()
     try:
         restored = _restore(agent, tests, call, new_ones=False)
-        return tuple(path for path in restored if path in _changed_since(agent, call))
+        if not restored:
+            return ()
+        store, since = _since_last_turn(agent, call)
+        changed = {shown(change.path) for change in store.changes(since.before, since.after)}
+        return tuple(path for path in restored if path in changed)
     except (ToolError, OSError) as error:
         raise ToolError(
             f"the agent changed tests that the check names, and the original ones cannot be put back: {error}",
@@ -64,18 +68,15 @@ def restore_tests(agent: AgentState | None, tests: Sequence[str], call: Call) ->
 
 def give_tests_back(agent: AgentState, tests: Sequence[str], call: Call) -> None:
     """Give the agent its tests back as its last turn left them, after `restore_tests`."""
-    last = agent.periods[-1]
-    store = store_of(Path(last.root), last.after.partition(":")[0], call.home)
-    now = store.record(call.execution).tree
-    only = _protects(tests, call.workdir, Path(last.root), frozenset())
-    put_back(store, [RecordedPeriod(last.after, now)], only)
+    store, since = _since_last_turn(agent, call)
+    put_back(store, [since], _protects(tests, call.workdir, store.root, frozenset()))
 
 
-def _changed_since(agent: AgentState, call: Call) -> set[str]:
-    """Files that are not as the agent's last turn left them."""
+def _since_last_turn(agent: AgentState, call: Call) -> tuple[Store, RecordedPeriod]:
+    """The changes since the agent's last turn, and the store that has them."""
     last = agent.periods[-1]
     store = store_of(Path(last.root), last.after.partition(":")[0], call.home)
-    return {shown(change.path) for change in store.changes(last.after, store.record(call.execution).tree)}
+    return store, RecordedPeriod(last.after, store.record(call.execution).tree)
 
 
 def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: Call) -> tuple[str, ...]:
