@@ -121,7 +121,7 @@ async def test_d7_an_empty_history_has_no_rows_and_no_made_up_number(journal: Jo
 async def test_d7_steps_are_summed_up_by_each_of_their_fields(journal: Journal) -> None:
     steps = (
         step_record("a", worked_s=2.0, queued_s=0.5, cpu_s=1.25, memory=48_000_000),
-        step_record("b", tool="agent", runtime="cli", model="m", role="coder", known_usd=0.25, tokens_in=7),
+        step_record("b", tool="agent", runtime="cli", model="m", role="coder", known_usd=0.25, tokens_in=7, changed=3),
         step_record(
             "c", tool="agent", runtime="cli", model="n", role="coder", unknown=1, status="failed", category="logic"
         ),
@@ -144,6 +144,7 @@ async def test_d7_steps_are_summed_up_by_each_of_their_fields(journal: Journal) 
     assert shell["memory_bytes"] == pytest.approx(48e6, rel=0.045)
     (agents,) = (row for row in found["tool"] if row["tool"] == "agent")
     assert (agents["cpu_s"], agents["memory_bytes"]) == (None, None), "what is not known is never 0"
+    assert (agents["changed_files"], shell["changed_files"]) == (3, None)
     failures = rows(await journal.history.answer(HistoryQuery("category", failed=True)), "category")
     assert [(row["category"], row["runs"]) for row in failures] == [("logic", 1)]
     assert [(row["status"], row["runs"]) for row in found["status"]] == [("failed", 1)]
@@ -195,6 +196,7 @@ def made_up(name: str, chance: random.Random) -> ExecutionRecord:
         used = {
             "cpu_s": chance.choice([None, chance.random()]),
             "memory": chance.choice([None, chance.randrange(10**9)]),
+            "changed": chance.choice([None, chance.randrange(100)]),
         }
         made = agent | cost | used
         return step_record(f"s{number}", status=status, worked_s=chance.expovariate(1), ended=at, **made)
@@ -328,7 +330,7 @@ async def test_d7_tables_that_are_missing_or_of_another_format_are_made_again(tm
     await kept.close()
 
 
-async def test_j2_a_postgres_history_without_computing_and_memory_is_built_anew(postgres: str, tmp_path: Path) -> None:
+async def test_j2_a_postgres_history_of_fewer_figures_is_built_anew(postgres: str, tmp_path: Path) -> None:
     import psycopg
 
     journal = HomeStores(tmp_path, postgres).journal()
@@ -345,11 +347,13 @@ async def test_j2_a_postgres_history_without_computing_and_memory_is_built_anew(
     assert (wanted["step"][0]["cpu_s"], wanted["day"][0]["cpu_s"]) == (0.5, 0.5)
     await journal.close()
     with psycopg.connect(postgres) as db:
-        db.execute("ALTER TABLE history_sums DROP COLUMN cpu, DROP COLUMN measured, DROP COLUMN peaks")
+        columns = ("cpu", "measured", "peaks", "changed", "recorded")
+        db.execute("ALTER TABLE history_sums " + ", ".join(f"DROP COLUMN {name}" for name in columns))
         db.execute("UPDATE history_records SET record = ''::bytea")
         db.execute("UPDATE history_format SET format = 3")
         db.execute("DROP TABLE workers, cluster")
-        for statement in postgres_schema._VERSION_2:  # the tables of later versions are there already
+        # The tables of other versions are there already.
+        for statement in (*postgres_schema._VERSION_2, *postgres_schema._VERSION_7):
             db.execute(statement.encode())
     again = HomeStores(tmp_path, postgres).journal()
     assert await everything(again) == wanted

@@ -57,6 +57,8 @@ async def test_k4_files_that_a_check_writes_are_neither_committed_nor_merged(pro
     assert git(folder, "diff", "--name-only", first, "main").split() == ["answer"]
     assert await shown(world, state) == [["answer"]]
     async with world.engine() as engine:
+        (row,) = (await engine.history("runtime")).as_dict()["rows"]
+        assert row["changed_files"] == 1, "written twice, counted once"
         assert await engine.stale(state) == frozenset()
         verified = await engine.verify(state.id)
         assert verified.steps["work"].agent is not None

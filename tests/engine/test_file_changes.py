@@ -11,6 +11,7 @@ import pytest
 from agent_worlds import AgentWorld, agent, occurred, plan
 from git_repositories import git, repository
 
+from windlass import Engine
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.errors import UsageError, WindlassError
@@ -60,6 +61,15 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+async def counted(engine: Engine) -> list[int | None]:
+    """Files of the agents, as the history has them."""
+    rows = (await engine.history("runtime")).as_dict()["rows"]
+    days = (await engine.history("day")).as_dict()["rows"]
+    found = [row["changed_files"] for row in rows]
+    assert found == [day["changed_files"] for day in days], "the one step is all that the execution did"
+    return found
+
+
 async def test_k5_changes_are_shown_and_put_back(project: Project, folder: Path) -> None:
     before = everything(folder)
     world = AgentWorld(project, works(lambda: changes_three(folder)))
@@ -68,6 +78,7 @@ async def test_k5_changes_are_shown_and_put_back(project: Project, folder: Path)
         (found,) = await engine.diff(state.id)
         assert (found["step"], found["root"], found["ended"], found["note"]) == ("work", str(folder), True, "")
         assert paths([found]) == THREE
+        assert await counted(engine) == [3]
         kept = next(file for file in found["files"] if file["path"] == "kept.txt")
         assert (kept["added"], kept["removed"]) == (1, 0)
         assert "+++ b/kept.txt\n@@ -1 +1,2 @@\n kept\n+and more\n" in kept["patch"]
@@ -79,6 +90,7 @@ async def test_k5_changes_are_shown_and_put_back(project: Project, folder: Path)
         }
         assert everything(folder) == before
         assert not (folder / "sub").exists()
+        assert await counted(engine) == [0], "the work is gone"
         with pytest.raises(UsageError, match="already undone"):
             await engine.undo(state.id, "work")
         with pytest.raises(UsageError, match="was undone"):
@@ -237,6 +249,7 @@ async def test_k5_a_folder_that_is_too_large_is_not_recorded_and_says_so(
     snapshots = [event for event in await world.events(state.id) if isinstance(event, ev.WorkspaceSnapshot)]
     assert [(event.moment, event.tree) for event in snapshots] == [("before", "")]
     async with world.engine() as engine:
+        assert await counted(engine) == [None], "what is not known is never 0"
         with pytest.raises(UsageError, match=r"has no changes to show: not recorded: .* has more than 1 files"):
             await engine.diff(state.id)
 
@@ -258,6 +271,7 @@ async def test_k5_a_person_may_change_files_between_two_attempts(project: Projec
         assert state.status == "completed"
         found = await engine.diff(state.id, "work")
         assert [paths([one]) for one in found] == [{"kept.txt": "changed"}, {"second.txt": "added"}]
+        assert await counted(engine) == [2], "not the person's"
         await engine.undo(state.id, "work")
     assert (folder / "kept.txt").read_text() == "kept\n"
     assert (folder / "by-hand.txt").exists()
@@ -289,6 +303,7 @@ async def test_k5_an_attempt_that_a_crash_cut_off_is_part_of_the_work(project: P
     async with later.engine() as engine:
         (found,) = await engine.diff(state.id)
         assert paths([found]) == {**THREE, "last": "added"}
+        assert await counted(engine) == [4]
 
 
 async def test_k5_agents_at_the_same_time_in_one_folder_are_undone_together_or_not_at_all(

@@ -17,6 +17,7 @@ export interface Figures {
   tokens_out: number;
   cpu_s: number | null;
   memory_bytes: number | null;
+  changed_files: number | null;
 }
 
 export interface HistoryRow extends Figures {

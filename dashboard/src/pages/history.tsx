@@ -180,6 +180,7 @@ function Rows({ by, rows }: { by: string; rows: HistoryRow[] }) {
         { name: "Waited", number: true, of: (row) => duration(row.waited_s + row.person_s) },
         { name: "CPU", number: true, of: (row) => (row.cpu_s === null ? "–" : duration(row.cpu_s)) },
         { name: "Memory", number: true, of: (row) => (row.memory_bytes === null ? "–" : size(row.memory_bytes)) },
+        { name: "Files", number: true, of: (row) => row.changed_files?.toLocaleString() ?? "–" },
         { name: "Cost", number: true, of: (row) => cost(row) },
       ]}
     />

@@ -168,7 +168,7 @@ def history_lines(page: HistoryPage) -> list[str]:
     most = max(map(measure, rows))
     names = ("plan", "step") if query.by == "step" else (query.by,)
     times = ("P50", "P90", "P99", "work", "queue", "wait", "person")
-    head = (*names, "runs", "failed", *times, "CPU", "memory", "cost", "tokens", "")
+    head = (*names, "runs", "failed", *times, "CPU", "memory", "files", "cost", "tokens", "")
     cells = [head]
     for row in rows[:MOST_ROWS]:
         cells.append((*(clip(one_line(name), WIDEST) for name in row.names), *_figures(row), _bar(measure(row), most)))
@@ -197,6 +197,7 @@ def _figures(row: HistoryRow) -> tuple[str, ...]:
         *(_time(row.seconds(name)) for name in ("worked", "queued", "waited", "person")),
         _time(row.cpu_s),
         size_text(row.memory_bytes) if row.memory_bytes is not None else "-",
+        f"{row.changed_files:,}" if row.changed_files else "-",
         _cost(row),
         f"{cell.tokens_in + cell.tokens_out:,}" if cell.tokens_in or cell.tokens_out else "-",
     )

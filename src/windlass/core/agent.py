@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from windlass.core.budget import at_least_money, known_cost, known_part, money
-from windlass.core.events import AgentChecked, AgentSummarised, AgentTold, Usage, WorkspaceOpened
+from windlass.core.events import AgentChecked, AgentSummarised, AgentTold, Usage, WorkspaceOpened, WorkspaceSnapshot
 from windlass.errors import Failure
 from windlass.runtimes import RUNTIMES
 
-__all__ = ["AgentState", "Cost", "KeptSession", "WorkPeriod", "next_in_family"]
+__all__ = ["AgentState", "Cost", "KeptSession", "WorkPeriod", "add_record", "next_in_family"]
 
 
 class KeptSession(NamedTuple):
@@ -40,6 +40,20 @@ class WorkPeriod(NamedTuple):
     def overlaps(self, other: WorkPeriod) -> bool:
         """True if both were in the same folder at the same time."""
         return self.root == other.root and self.began < other.ended and other.began < self.ended
+
+
+def add_record(periods: list[WorkPeriod], event: WorkspaceSnapshot, *, after_check: bool = False) -> None:
+    """Add a record of the files to an agent's stretches of work."""
+    if not event.tree:
+        return
+    last = periods[-1] if periods else None
+    if event.moment == "after":
+        if last is not None and last.root == event.root:
+            periods[-1] = last._replace(after=event.tree, ended=event.at)
+    elif last is None or last.root != event.root or last.after not in ("", event.tree):
+        periods.append(WorkPeriod(event.root, event.tree, event.at, after_check=after_check))
+    else:  # goes on where it stopped, or was cut off: nobody knows who did what since
+        periods[-1] = last._replace(after="", ended=math.inf)
 
 
 class AgentState(msgspec.Struct):
@@ -118,6 +132,8 @@ class AgentState(msgspec.Struct):
 
     periods: list[WorkPeriod] = msgspec.field(default_factory=list)
     """Its work on files, in order: several where somebody else, or a check, changed files in between."""
+    changed: int | None = None
+    """Files that it has changed in these; None where that is not known."""
     workspace: WorkspaceOpened | None = None
     """The folder of its own that it works in."""
     commit: str = ""

@@ -200,6 +200,8 @@ class WorkspaceSnapshot(EventBase, frozen=True, tag="workspace.snapshot"):
     """Names the content of its files: `git:HASH` or `files:HASH`; empty where it was not recorded."""
     note: str = ""
     """Files that were not recorded, or the reason why none was."""
+    changed: int | None = None
+    """After a turn: the files that the agent has changed since its step began; None where that is not known."""
 
 
 class FilesKept(EventBase, frozen=True, tag="files.kept"):

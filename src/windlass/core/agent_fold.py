@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from windlass.core import events as ev
-from windlass.core.agent import AgentState, WorkPeriod
+from windlass.core.agent import AgentState, add_record
 from windlass.core.handover import note_work
 from windlass.core.state_data import StateData
 from windlass.core.step import StepState
@@ -103,17 +102,10 @@ def _reopened(state: StateData, event: ev.AgentReopened) -> None:
 def _recorded(state: StateData, event: ev.WorkspaceSnapshot) -> None:
     agent = _agent(state.steps[event.step])
     agent.unrecorded = event.note
-    if not event.tree:
-        return
-    last = agent.periods[-1] if agent.periods else None
+    # One that has begun before has another turn.
+    add_record(agent.periods, event, after_check=agent.attempt == event.attempt)
     if event.moment == "after":
-        if last is not None and last.root == event.root:
-            agent.periods[-1] = last._replace(after=event.tree, ended=event.at)
-    elif last is None or last.root != event.root or last.after not in ("", event.tree):
-        same_attempt = agent.attempt == event.attempt  # it has begun before: this is another turn
-        agent.periods.append(WorkPeriod(event.root, event.tree, event.at, after_check=same_attempt))
-    else:  # goes on where it stopped, or was cut off: nobody knows who did what since
-        agent.periods[-1] = last._replace(after="", ended=math.inf)
+        agent.changed = event.changed
 
 
 def _files_kept(state: StateData, event: ev.FilesKept) -> None:

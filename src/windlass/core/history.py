@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "has_stopped", "matches", "record_of"]
 
-RECORD_FORMAT = 4
+RECORD_FORMAT = 5
 """The version of these records and of their tables. A journal that holds another one makes them again."""
 
 _COMPLETED, _FAILED, _WAITING = StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.WAITING
@@ -76,6 +76,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of `tokens_in`: written to a cache."""
     asked: str = ""
     """The model as it was asked for; empty for the runtime's own."""
+    changed: int | None = None
+    """Files that its agents changed, summed up over the items of a foreach; None where it is not known."""
 
     @property
     def usd(self) -> float | None:
@@ -118,6 +120,8 @@ class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The sum of its steps; None where nothing of it is known."""
     memory: int | None = None
     """The most of one of its steps."""
+    changed: int | None = None
+    """Files that the agents of its steps changed; one that two steps changed counts twice."""
     plain: bool = False
     """Every step completed at its first attempt between its beginning and its end, and nothing but times and a size is
     known of it: records of this kind are summed up together."""
@@ -212,6 +216,7 @@ def record_of(state: State) -> ExecutionRecord:
         attempts,
         tuple(steps),
         *((None, None) if plain else _used(steps)),
+        changed=_changed(others) if others else None,
         plain=plain and not others,
     )
 
@@ -220,6 +225,12 @@ def _used(steps: list[StepRecord]) -> tuple[float | None, int | None]:
     """Seconds of computing of all together, and the most memory of one; None where nothing is known."""
     cpus = [step.cpu_s for step in steps if step.cpu_s is not None]
     return sum(cpus) if cpus else None, max([step.memory for step in steps if step.memory is not None], default=None)
+
+
+def _changed(steps: list[StepRecord]) -> int | None:
+    """Files that agents changed, of all together; None where nothing is known."""
+    counts = [step.changed for step in steps if step.changed is not None]
+    return sum(counts) if counts else None
 
 
 def _last_settled(steps: dict[str, StepState], needs: tuple[str, ...]) -> str:
@@ -259,6 +270,7 @@ def _step(step: StepState, ended: float, after: str) -> StepRecord:
         cache_read=sum([usage.cache_read for usage in agent.usage.values()]) if agent is not None else 0,
         cache_write=sum([usage.cache_write for usage in agent.usage.values()]) if agent is not None else 0,
         asked=agent.asked if agent is not None else "",
+        changed=agent.changed if agent is not None else None,
     )
 
 
@@ -293,6 +305,7 @@ def _foreach(step: StepState, ended: float, after: str) -> StepRecord:
         cache_read=sum([item.cache_read for item in items]),
         cache_write=sum([item.cache_write for item in items]),
         asked=named.asked if named is not None else "",
+        changed=_changed(items),
     )
 
 

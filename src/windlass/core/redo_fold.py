@@ -171,6 +171,7 @@ def _undone(state: StateData, event: ev.StepUndone) -> None:
         one.undone = True
         if one.agent is not None:
             one.agent.periods.clear()
+            one.agent.changed = 0 if one.agent.changed is not None else None
 
 
 UNDO_EVENTS: dict[type, Callable[[StateData, Any], None]] = {ev.StepUndone: _undone}

@@ -133,6 +133,11 @@ class HistoryRow(msgspec.Struct):
         peaks = self.cell.peaks
         return int(float(f"{middle_of(max(peaks)) * MEGABYTES:.3g}")) if peaks else None
 
+    @property
+    def changed_files(self) -> int | None:
+        """Files that agents changed, as far as known; None when nothing of it is."""
+        return self.cell.changed if self.cell.recorded else None
+
     def percentiles(self) -> dict[str, float | None]:
         return {f"p{part}_s": percentile(self.cell.times, part / 100) for part in (50, 90, 99)}
 
@@ -154,6 +159,7 @@ class HistoryRow(msgspec.Struct):
             "tokens_out": cell.tokens_out,
             "cpu_s": self.cpu_s,
             "memory_bytes": self.memory_bytes,
+            "changed_files": self.changed_files,
         }
 
 

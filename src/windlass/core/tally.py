@@ -91,6 +91,10 @@ class HistoryCell(msgspec.Struct):
     cpu: int = 0
     measured: int = 0
     """Runs of which the computing is known."""
+    changed: int = 0
+    """Files that agents changed."""
+    recorded: int = 0
+    """Runs of which those are known."""
     times: dict[int, int] = {}
     """Runs by the bucket of their time: of an execution without waiting for a person, of a step its work."""
     peaks: dict[int, int] = {}
@@ -111,6 +115,8 @@ class HistoryCell(msgspec.Struct):
         self.tokens_out += sign * other.tokens_out
         self.cpu += sign * other.cpu
         self.measured += sign * other.measured
+        self.changed += sign * other.changed
+        self.recorded += sign * other.recorded
         _count(self.times, other.times, sign)
         _count(self.peaks, other.peaks, sign)
 
@@ -215,6 +221,7 @@ class HistoryTally:
 def _sum_of(records: Sequence[ExecutionRecord] | Sequence[StepRecord], timed: list[float]) -> HistoryCell:
     """Add up records; `timed` are the times that they are counted under."""
     cpu = [record.cpu_s for record in records if record.cpu_s is not None]
+    changed = [record.changed for record in records if record.changed is not None]
     return HistoryCell(
         len(records),
         0,
@@ -229,6 +236,8 @@ def _sum_of(records: Sequence[ExecutionRecord] | Sequence[StepRecord], timed: li
         _whole([record.tokens_out for record in records], 1),
         _whole(cpu, 1e6),
         len(cpu),
+        _whole(changed, 1),
+        len(changed),
         _buckets(timed),
         _buckets([record.memory / MEGABYTES for record in records if record.memory is not None]),
     )

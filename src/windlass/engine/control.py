@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from windlass.core import events as ev
 from windlass.core.advice import no_outcome, ways_after
 from windlass.core.budget import ScopeName
+from windlass.core.history import has_stopped, record_of
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
@@ -298,7 +299,10 @@ class Control:
                 now=self._clock.now(),
                 by=by,
             )
-            await self._journal.append(state.id, state.seq, [event])
+            after = state.seq
+            state.apply(event)
+            record = record_of(state) if has_stopped(state) else None
+            await self._journal.append(state.id, after, [event], record=record)
             return event.changes
 
         return await persist(ask)

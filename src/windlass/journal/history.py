@@ -46,7 +46,10 @@ HISTORY_TRIGGERS = (
 """Triggers, so that they hold for the writes of an older release as well."""
 
 _KIND = "plan TEXT NOT NULL, step TEXT NOT NULL, tool TEXT NOT NULL, runtime TEXT NOT NULL, model TEXT NOT NULL"
-_FIGURES = "runs, items, attempts, queued, waited, person, worked, usd, unknown, tokens_in, tokens_out, cpu, measured"
+_FIGURES = (
+    "runs, items, attempts, queued, waited, person, worked, usd, unknown, tokens_in, tokens_out, cpu, measured, "
+    "changed, recorded"
+)
 _TABLES = (
     "CREATE TABLE history_records (number INTEGER PRIMARY KEY, execution INTEGER, plan TEXT NOT NULL, "
     "ended REAL NOT NULL, updated REAL NOT NULL, record BLOB NOT NULL)",

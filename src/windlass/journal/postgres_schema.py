@@ -177,16 +177,17 @@ END $$""",
     "status BIGINT, location TEXT NOT NULL DEFAULT '', body BYTEA)",
     *_FOR_PEOPLE,
 )
-_VERSION_2 = (
-    # Computing and memory in the history, which is built anew from the events.
-    "DELETE FROM history_sums",
-    "ALTER TABLE history_sums ADD COLUMN cpu DOUBLE PRECISION, ADD COLUMN measured BIGINT, "
-    "ADD COLUMN peaks BYTEA NOT NULL",
-    "DELETE FROM history_records",
-    "DELETE FROM history_kinds",
-    "DELETE FROM history_due",
+_HISTORY_ANEW = (
+    # The history is built anew from the events.
+    *(f"DELETE FROM {table}" for table in ("history_sums", "history_records", "history_kinds", "history_due")),
     f"INSERT INTO history_due SELECT key, NULL FROM executions WHERE status {_STOPPED}",
     f"UPDATE history_format SET format = {RECORD_FORMAT}, summed = 0",
+)
+_VERSION_2 = (
+    # Computing and memory in the history
+    *_HISTORY_ANEW,
+    "ALTER TABLE history_sums ADD COLUMN cpu DOUBLE PRECISION, ADD COLUMN measured BIGINT, "
+    "ADD COLUMN peaks BYTEA NOT NULL",
 )
 _VERSION_3 = (
     # Workers that share the executions. The name keeps those of several databases on one Temporal server apart.
@@ -217,7 +218,20 @@ _VERSION_6 = (
     f"CREATE TABLE schedule_refusals (plan {_TEXT}, name {_TEXT}, number BIGINT NOT NULL, at {_TIME}, reason {_TEXT}, "
     "PRIMARY KEY (plan, name))",
 )
-_MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
+_VERSION_7 = (
+    # Changed files in the history
+    *_HISTORY_ANEW,
+    "ALTER TABLE history_sums ADD COLUMN changed BIGINT, ADD COLUMN recorded BIGINT",
+)
+_MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    _VERSION_1,
+    _VERSION_2,
+    _VERSION_3,
+    _VERSION_4,
+    _VERSION_5,
+    _VERSION_6,
+    _VERSION_7,
+)
 """The statements that lead from each version to the next."""
 SCHEMA_VERSION = len(_MIGRATIONS)
 _TABLES = ("executions", "events", "inbox", "charges", "notes", "requests")

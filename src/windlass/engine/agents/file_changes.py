@@ -13,15 +13,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from windlass.clock import Clock
 from windlass.core import events as ev
-from windlass.core.agent import AgentState, WorkPeriod
+from windlass.core.agent import AgentState, WorkPeriod, add_record
 from windlass.core.state import State, StepState
 from windlass.errors import ToolError, UsageError
 from windlass.faults import fault_point
 from windlass.ports import Call, Contact
 from windlass.workspaces.put_back import RecordedPeriod, put_back
-from windlass.workspaces.store import Recorded, find_store, shown, store_of
+from windlass.workspaces.store import ChangeKind, Recorded, find_store, shown, store_of
 
 __all__ = [
     "WorkRecorder",
@@ -46,6 +48,8 @@ class WorkRecorder:
         self._alone, self._failed = alone, False
         self._last: Recorded | None = None
         """The newest record of this attempt."""
+        self._periods = list(agent.periods) if (agent := contact.step.agent) is not None else []
+        """The stretches of work of the step, also those that are not in the journal yet."""
 
     async def record(self, moment: Literal["before", "after"]) -> None:
         """Record the files as they are now. After a failure there is nothing to compare with: then it does nothing."""
@@ -58,16 +62,21 @@ class WorkRecorder:
             found = Recorded(str(self._call.workdir), "", f"not recorded: {error}")
         fault_point("workspace.recorded")
         self._last = found
-        self._contact.tell(self._event(moment, found))
+        self._contact.tell(await self._event(moment, found))
 
     async def remember(self) -> None:
         """Take the files as they are now for those before a check; the record of the agent's work stays as it is."""
         if self._alone and not self._failed:
             self._last = await asyncio.to_thread(self._recorded)
 
-    def _event(self, moment: Literal["before", "after"], found: Recorded) -> ev.WorkspaceSnapshot:
+    async def _event(self, moment: Literal["before", "after"], found: Recorded) -> ev.WorkspaceSnapshot:
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
-        return ev.WorkspaceSnapshot(now, step, attempt, moment, found.root, found.tree, shown(found.note))
+        event = ev.WorkspaceSnapshot(now, step, attempt, moment, found.root, found.tree, shown(found.note))
+        add_record(self._periods, event)
+        if moment == "before" or not found.tree:
+            return event
+        files = await asyncio.to_thread(_files_of, self._periods, self._call.home)
+        return msgspec.structs.replace(event, changed=len(files) if files is not None else None)
 
     async def check_again(self, agent: AgentState) -> None:
         """Make ready for a check that comes before any turn of this attempt. What a check wrote that died with its
@@ -80,7 +89,7 @@ class WorkRecorder:
         await self.record("before")
         if self._last is not None and self._last.tree:
             # On disk before the check begins: only by this record its changes are told from those of a person.
-            await self._contact.record(self._event("after", self._last))
+            await self._contact.record(await self._event("after", self._last))
 
     async def take_back(self) -> None:
         """Put back what a check wrote since the last record, in a folder that is the agent's own."""
@@ -135,18 +144,8 @@ def changed_files(state: State, named: StepState | None, home: Path) -> list[dic
 
 def recorded_changes(agents: Iterable[AgentState], home: Path) -> list[str] | None:
     """The files that agents changed, one a line, by the records around their work; None where there is no record."""
-    periods = [period for agent in agents for period in agent.periods]
-    if not periods or any(not period.after for period in periods):
-        return None
-    found: dict[str, str] = {}
-    try:
-        for period in periods:
-            store = store_of(Path(period.root), period.before.partition(":")[0], home)
-            for one in store.changes(period.before, period.after):
-                found[one.path] = f"{shown(one.path)} ({one.kind})"
-    except (ToolError, OSError):
-        return None
-    return list(found.values())
+    found = _files_of([period for agent in agents for period in agent.periods], home)
+    return [f"{shown(path)} ({kind})" for path, kind in found.items()] if found is not None else None
 
 
 def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, str]]:
@@ -175,6 +174,21 @@ def worked_beside(state: State, ours: Sequence[StepState]) -> StepState | None:
         if other not in ours and any(one.overlaps(two) for one in periods for two in _periods([other])):
             return other
     return None
+
+
+def _files_of(periods: Sequence[WorkPeriod], home: Path) -> dict[str, ChangeKind] | None:
+    """The files that were changed in stretches of work, each with its last change; None where not all is known."""
+    if not periods or any(not period.after for period in periods):
+        return None
+    found: dict[str, ChangeKind] = {}
+    try:
+        for period in periods:
+            if period.before != period.after:
+                store = store_of(Path(period.root), period.before.partition(":")[0], home)
+                found.update((one.path, one.kind) for one in store.changes(period.before, period.after))
+    except (ToolError, OSError):
+        return None
+    return found
 
 
 def _shown_periods(agent: AgentState) -> list[WorkPeriod]:
