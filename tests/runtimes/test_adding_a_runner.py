@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 CHECK = """
 from windlass.agents.roles import to_deny, to_offer
 from windlass.core.agent import next_in_family
-from windlass.server.models import NewExecution
+from windlass.server.request_models import NewExecution
 from windlass.settings import Settings
 from windlass.runtimes import runtime_names
 

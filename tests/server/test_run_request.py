@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import windlass as library
 from windlass.cli.app import app
 from windlass.server.mcp.tools import Tools
-from windlass.server.models import NewExecution
+from windlass.server.request_models import NewExecution
 
 if TYPE_CHECKING:
     from conftest import Project

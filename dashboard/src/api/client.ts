@@ -3,7 +3,7 @@ import createClient from "openapi-fetch";
 import { saved, savedAnswer } from "./saved";
 import type { components, paths } from "./schema";
 
-export type ExecutionLine = components["schemas"]["Head"];
+export type ExecutionLine = components["schemas"]["ExecutionLine"];
 export type ExecutionPage = components["schemas"]["ExecutionPage"];
 export type Snapshot = components["schemas"]["Snapshot"];
 export type Summary = components["schemas"]["ExecutionSummary"];
@@ -23,7 +23,7 @@ export type FileChanges = components["schemas"]["FileChanges"];
 export type ListedFolder = components["schemas"]["ListedFolder"];
 export type FolderList = components["schemas"]["FolderList"];
 export type WaitingGate = components["schemas"]["WaitingGate"];
-export type Problem = components["schemas"]["Problem"];
+export type Problem = components["schemas"]["ProblemDetails"];
 
 export const api = createClient<paths>({ baseUrl: "", ...(saved && { fetch: savedAnswer }) });
 

@@ -3,7 +3,7 @@ import { useMutation } from "@tanstack/react-query";
 import { api, given, type SaidMessage, type Snapshot } from "../api/client";
 import type { components } from "../api/schema";
 
-export type Runtime = NonNullable<components["schemas"]["Retry"]["runtime"]>;
+export type Runtime = NonNullable<components["schemas"]["RetryStep"]["runtime"]>;
 /** As a record, because then the compiler says if one is missing. */
 const RUNTIME_NAMES: Record<Runtime, true> = {
   "claude-code": true,

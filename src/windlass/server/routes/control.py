@@ -24,7 +24,7 @@ from windlass.engine.run_request import RunRequest
 from windlass.errors import Ambiguous, NotFound, UsageError
 from windlass.homes import user_folder
 from windlass.ports import AskedQuestion
-from windlass.server import models
+from windlass.server import answer_models, request_models
 from windlass.server.idempotency import ticket_of
 from windlass.server.problems import NotNow, not_now
 from windlass.server.routes.shared import BY, STARTED, Id, answer, problems, told
@@ -33,8 +33,8 @@ from windlass.server.service import Service
 __all__ = ["answer_routes", "approval_routes", "control_routes", "step_routes"]
 
 _DONE: dict[int | str, dict[str, Any]] = {
-    200: {"model": models.Snapshot},
-    202: {"model": models.Snapshot, "description": "Requested; not yet done"},
+    200: {"model": answer_models.Snapshot},
+    202: {"model": answer_models.Snapshot, "description": "Requested; not yet done"},
 }
 
 
@@ -47,23 +47,23 @@ def control_routes(service: Service) -> APIRouter:
         return told(state, 202 if state.status is ExecutionStatus.RUNNING else 200)
 
     @router.post("/pause", responses={**_DONE, **refusals})
-    async def pause(execution: Id, body: models.Pause | None = None) -> Response:
+    async def pause(execution: Id, body: request_models.Pause | None = None) -> Response:
         """Pause: let running attempts finish, or with `now` stop them, and start no new ones."""
-        wanted = body or models.Pause()
+        wanted = body or request_models.Pause()
         with not_now():
             return asked(await engine.pause(execution, now=wanted.now, by=BY, within=wanted.within))
 
     @router.post("/interrupt", responses={**_DONE, **refusals})
-    async def interrupt(execution: Id, body: models.Interrupt | None = None) -> Response:
+    async def interrupt(execution: Id, body: request_models.Interrupt | None = None) -> Response:
         """Stop running attempts and pause."""
-        wanted = body or models.Interrupt()
+        wanted = body or request_models.Interrupt()
         with not_now():
             return asked(await engine.interrupt(execution, by=BY, within=wanted.within))
 
     @router.post("/cancel", responses={**_DONE, **refusals})
-    async def cancel(request: Request, execution: Id, body: models.Interrupt | None = None) -> Response:
+    async def cancel(request: Request, execution: Id, body: request_models.Interrupt | None = None) -> Response:
         """Stop running attempts and end it for good."""
-        wanted = body or models.Interrupt()
+        wanted = body or request_models.Interrupt()
         if ticket_of(request).again:
             state = await engine.state(execution)
             if state.status is ExecutionStatus.CANCELLED:
@@ -71,10 +71,10 @@ def control_routes(service: Service) -> APIRouter:
         with not_now():
             return asked(await engine.cancel(execution, by=BY, within=wanted.within))
 
-    @router.post("/resume", responses={200: {"model": models.Snapshot}, **refusals})
-    async def resume(request: Request, execution: Id, body: models.Resume | None = None) -> Response:
+    @router.post("/resume", responses={200: {"model": answer_models.Snapshot}, **refusals})
+    async def resume(request: Request, execution: Id, body: request_models.Resume | None = None) -> Response:
         """Resume it, in this server."""
-        wanted = body or models.Resume()
+        wanted = body or request_models.Resume()
         if ticket_of(request).again:
             state = await engine.state(execution)
             if engine.driven(state) or state.status.finished:
@@ -99,9 +99,9 @@ def control_routes(service: Service) -> APIRouter:
         return answer({"path": str(await engine.checkpoint(execution))}, 201)
 
     @router.post("/fork", status_code=201, responses={201: STARTED, **refusals})
-    async def fork(request: Request, execution: Id, body: models.Fork | None = None) -> Response:
+    async def fork(request: Request, execution: Id, body: request_models.Fork | None = None) -> Response:
         """A new execution that keeps what this one completed before `from_step`."""
-        wanted = body or models.Fork()
+        wanted = body or request_models.Fork()
         origin = await engine.find(execution)
         made = ticket_of(request).execution
         if not (made and ticket_of(request).again and await engine.journal.heads(prefix=made)):
@@ -126,8 +126,8 @@ def answer_routes(service: Service) -> APIRouter:
     engine = service.engine
     refusals = problems(404, 409, 415)
 
-    @router.post("/decisions", responses={200: {"model": models.Snapshot}, **refusals})
-    async def decide(request: Request, execution: Id, body: models.Decision) -> Response:
+    @router.post("/decisions", responses={200: {"model": answer_models.Snapshot}, **refusals})
+    async def decide(request: Request, execution: Id, body: request_models.Decision) -> Response:
         """Settle an attempt whose outcome nobody saw."""
         head = await engine.find(execution)
         if not (ticket_of(request).again and await _decided(engine, head.id, body)):
@@ -135,8 +135,8 @@ def answer_routes(service: Service) -> APIRouter:
                 await engine.settle(head.id, body.step, body.choice, by=BY, output=body.output)
         return told(await engine.state(head.id))
 
-    @router.post("/budget", responses={200: {"model": models.Snapshot}, **refusals})
-    async def allow_budget(execution: Id, body: models.BudgetAnswer) -> Response:
+    @router.post("/budget", responses={200: {"model": answer_models.Snapshot}, **refusals})
+    async def allow_budget(execution: Id, body: request_models.BudgetAnswer) -> Response:
         """Say whether more may be spent: `usd` and `tokens` are the limits of the scope from here on."""
         with not_now():
             await engine.allow_budget(
@@ -159,7 +159,7 @@ StepId = Annotated[str, Path(description="A step; `STEP[N]` is one item of a for
 def step_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api/executions/{execution}/steps/{step}", tags=["control"])
     engine = service.engine
-    answers = {200: {"model": models.Snapshot}, **problems(404, 409, 415)}
+    answers = {200: {"model": answer_models.Snapshot}, **problems(404, 409, 415)}
 
     async def asked_before(request: Request, execution: str, step: str, kind: type[ev.Event]) -> bool:
         """Tell whether this very request was saved by a server that died before it answered."""
@@ -169,16 +169,18 @@ def step_routes(service: Service) -> APIRouter:
         last = next((e for e in reversed(events) if isinstance(e, ev.StepRetried | ev.StepSkipRequested)), None)
         return isinstance(last, kind) and (last.step, last.by) == (step, BY)
 
-    async def go_on(state: State, wanted: models.Retry | models.Skip) -> Response:
+    async def go_on(state: State, wanted: request_models.RetryStep | request_models.Skip) -> Response:
         if wanted.resume and not state.status.finished and not engine.driven(state):
             with not_now():
                 await engine.resume(state.id, hold=wanted.hold, keep_plan=wanted.keep_plan)
         return told(await engine.state(state.id))
 
     @router.post("/retry", responses=answers)
-    async def retry(request: Request, execution: Id, step: StepId, body: models.Retry | None = None) -> Response:
+    async def retry(
+        request: Request, execution: Id, step: StepId, body: request_models.RetryStep | None = None
+    ) -> Response:
         """Try a failed step again, also after the execution's end; of a foreach, the failed items only."""
-        wanted = body or models.Retry()
+        wanted = body or request_models.RetryStep()
         head = await engine.find(execution)
         if await asked_before(request, head.id, step, ev.StepRetried):
             return await go_on(await engine.state(head.id), wanted)
@@ -202,8 +204,8 @@ def step_routes(service: Service) -> APIRouter:
             found = await engine.summarise(head.id, step, by=BY)
         return answer(found.plain(), 202)
 
-    @router.post("/say", responses={200: {"model": models.SaidMessage}, **problems(404, 409, 415)})
-    async def say(request: Request, execution: Id, step: StepId, body: models.Say) -> Response:
+    @router.post("/say", responses={200: {"model": answer_models.SaidMessage}, **problems(404, 409, 415)})
+    async def say(request: Request, execution: Id, step: StepId, body: request_models.Say) -> Response:
         """Say something to the agent of a step: a running one gets it, a stopped one goes on with it, and a completed
         one goes on with it in a fork."""
         head = await engine.find(execution)
@@ -215,7 +217,7 @@ def step_routes(service: Service) -> APIRouter:
                 await engine.resume(receipt.state.id, hold=body.hold, keep_plan=keep)
         return answer(receipt.as_dict())
 
-    @router.post("/undo", responses={200: {"model": models.UndoneFiles}, **problems(404, 409, 415)})
+    @router.post("/undo", responses={200: {"model": answer_models.UndoneFiles}, **problems(404, 409, 415)})
     async def undo(request: Request, execution: Id, step: StepId) -> Response:
         """Undo the file changes of a finished step, unless a file was changed since."""
         head = await engine.find(execution)
@@ -229,9 +231,9 @@ def step_routes(service: Service) -> APIRouter:
         return answer({"execution": head.id, "step": step, "changes": changes})
 
     @router.post("/skip", responses=answers)
-    async def skip(request: Request, execution: Id, step: StepId, body: models.Skip | None = None) -> Response:
+    async def skip(request: Request, execution: Id, step: StepId, body: request_models.Skip | None = None) -> Response:
         """Skip a step, also after the execution's end: steps that depend on it run with a null output."""
-        wanted = body or models.Skip()
+        wanted = body or request_models.Skip()
         head = await engine.find(execution)
         if await asked_before(request, head.id, step, ev.StepSkipRequested):
             return await go_on(await engine.state(head.id), wanted)
@@ -242,12 +244,12 @@ def step_routes(service: Service) -> APIRouter:
     return router
 
 
-async def _decided(engine: Engine, execution: str, decision: models.Decision) -> bool:
+async def _decided(engine: Engine, execution: str, decision: request_models.Decision) -> bool:
     made = (entry.event for entry in await engine.journal.read(execution))
     return any(isinstance(e, ev.DecisionMade) and (e.step, e.by) == (decision.step, BY) for e in made)
 
 
-def _answers(wanted: models.Resume, now: float) -> tuple[list[ev.DecisionMade], list[ev.BudgetAnswered]]:
+def _answers(wanted: request_models.Resume, now: float) -> tuple[list[ev.DecisionMade], list[ev.BudgetAnswered]]:
     """The answers to open questions that a request to resume brings along."""
     limit = wanted.budget
     more = [ev.BudgetAnswered(now, True, BY, usd=limit.usd, tokens=limit.tokens)] if limit is not None else []
@@ -285,7 +287,7 @@ def approval_routes(service: Service) -> APIRouter:
     engine = service.engine
     refusals = problems(404, 409, 415)
 
-    @router.get("", responses={200: {"model": list[models.Question]}, **problems()})
+    @router.get("", responses={200: {"model": list[answer_models.Question]}, **problems()})
     async def list_approvals(
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = PAGE,
         before: Annotated[int, Query(ge=0, le=2**63 - 1, description="From the `Link` of the page before.")] = 0,
@@ -299,11 +301,11 @@ def approval_routes(service: Service) -> APIRouter:
         shown = [_shown(service, one, asked) | {"forecast": forecasts.get(one.execution)} for one, asked in page]
         return answer(shown, headers=headers)
 
-    @router.post("/{approval}", responses={200: {"model": models.Snapshot}, **refusals})
+    @router.post("/{approval}", responses={200: {"model": answer_models.Snapshot}, **refusals})
     async def answer_by_id(
         request: Request,
         approval: Annotated[str, Path(max_length=100, description="The question's id, or its digest.")],
-        body: models.Answer,
+        body: request_models.ApprovalAnswer,
     ) -> Response:
         """Answer a question. Its id names exactly what it asks for: another question is not answered by it."""
         asked = await engine.journal.questions(named=approval)
@@ -322,15 +324,17 @@ def approval_routes(service: Service) -> APIRouter:
         execution, step, digest = found[0]
         return await _answer(request, execution, step, body, digest)
 
-    @router.post("/{execution}/{step}", responses={200: {"model": models.Snapshot}, **refusals})
+    @router.post("/{execution}/{step}", responses={200: {"model": answer_models.Snapshot}, **refusals})
     async def answer_by_step(
-        request: Request, execution: Id, step: Annotated[str, Path(max_length=400)], body: models.Answer
+        request: Request, execution: Id, step: Annotated[str, Path(max_length=400)], body: request_models.ApprovalAnswer
     ) -> Response:
         """Answer the question of a step; with `digest`, only if it still asks for what was seen."""
         head = await engine.find(execution)
         return await _answer(request, head.id, step, body, None)
 
-    async def _answer(request: Request, execution: str, step: str, body: models.Answer, digest: str | None) -> Response:
+    async def _answer(
+        request: Request, execution: str, step: str, body: request_models.ApprovalAnswer, digest: str | None
+    ) -> Response:
         if body.digest is not None and digest is not None and body.digest != digest:
             raise NotNow("the digest is of another question than the id")
         wanted = body.digest or digest
@@ -346,7 +350,7 @@ def approval_routes(service: Service) -> APIRouter:
                 await engine.approve(execution, step, allow=body.allow, by=BY, note=body.note, digest=wanted)
         return told(await engine.state(execution))
 
-    @router.get("/{execution}/{step}/rule", responses={200: {"model": models.AlwaysRule}, **refusals})
+    @router.get("/{execution}/{step}/rule", responses={200: {"model": answer_models.AlwaysRule}, **refusals})
     async def always_rule(execution: Id, step: Annotated[str, Path(max_length=400)]) -> Response:
         """The rule that an answer with `always` saves; 409 with the reason where there is none."""
         head = await engine.find(execution)
@@ -366,7 +370,9 @@ async def _shown_rule(service: Service, execution: str, step: str) -> str:
     return rule
 
 
-async def _allow_always(service: Service, execution: str, step: str, body: models.Answer, digest: str | None) -> None:
+async def _allow_always(
+    service: Service, execution: str, step: str, body: request_models.ApprovalAnswer, digest: str | None
+) -> None:
     if not body.allow:
         raise UsageError("only what is allowed can be allowed always")
     await _shown_rule(service, execution, step)

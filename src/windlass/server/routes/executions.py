@@ -18,7 +18,7 @@ from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
 from windlass.errors import Damaged
 from windlass.ports import OVER_BUDGET, Entry, Head
-from windlass.server import models
+from windlass.server import answer_models, request_models
 from windlass.server.idempotency import ticket_of
 from windlass.server.mcp.clean import clean
 from windlass.server.problems import not_now
@@ -40,7 +40,7 @@ def execution_routes(service: Service) -> APIRouter:
         status_code=201,
         responses={201: STARTED, **problems(404, 409, 415)},
     )
-    async def start(request: Request, order: models.NewExecution, wait: Wait = 0.0) -> Response:
+    async def start(request: Request, order: request_models.NewExecution, wait: Wait = 0.0) -> Response:
         """Start a plan or tasks. The answer comes when the start is on disk, or with `wait` later."""
         ticket = ticket_of(request)
         if ticket.again and ticket.execution and await engine.journal.heads(prefix=ticket.execution):
@@ -50,13 +50,13 @@ def execution_routes(service: Service) -> APIRouter:
         await service.wait(execution, wait)
         return told(await engine.state(execution), 201, {"location": f"/api/executions/{execution}"})
 
-    @router.post("/plans/estimate", responses={200: {"model": models.PlanEstimate}, **problems(404, 415)})
-    async def estimate(order: models.NewExecution) -> Response:
+    @router.post("/plans/estimate", responses={200: {"model": answer_models.PlanEstimate}, **problems(404, 415)})
+    async def estimate(order: request_models.NewExecution) -> Response:
         """Forecast a plan or tasks from the history of the home. Starts nothing."""
         found = await order.request().estimate(engine)
         return answer(clean(found.as_estimate()))
 
-    @router.get("/executions", responses={200: {"model": models.ExecutionPage}, **problems()})
+    @router.get("/executions", responses={200: {"model": answer_models.ExecutionPage}, **problems()})
     async def list_executions(
         status: Annotated[list[ExecutionStatus] | None, Query(description="Filter by status (repeatable).")] = None,
         name: Annotated[str, Query(max_length=400, description="Only of this plan.")] = "",
@@ -109,7 +109,7 @@ def execution_routes(service: Service) -> APIRouter:
             "damage": {"seq": damage.seq, "reason": damage.reason, "status": head.status} if damage else None,
         }
 
-    @router.get("/executions/{execution}", responses={200: {"model": models.Snapshot}, **problems(404, 409)})
+    @router.get("/executions/{execution}", responses={200: {"model": answer_models.Snapshot}, **problems(404, 409)})
     async def show(execution: Id, wait: Wait = 0.0) -> Response:
         """One execution as it stands; with `wait`, when it stands still."""
         head = await engine.find(execution)
@@ -122,7 +122,9 @@ def execution_routes(service: Service) -> APIRouter:
             return answer(damaged_view(head, damage))
         return answer(stands | {key: clean(stands[key]) for key in ("breakers",) if key in stands})
 
-    @router.get("/executions/{execution}/events", responses={200: {"model": models.EventPage}, **problems(404, 409)})
+    @router.get(
+        "/executions/{execution}/events", responses={200: {"model": answer_models.EventPage}, **problems(404, 409)}
+    )
     async def events(execution: Id, after: After = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> Response:
         """Events from the journal, in order. The same comes live: `/api/executions/{execution}/stream`."""
         head = await engine.find(execution)
@@ -151,7 +153,9 @@ def execution_routes(service: Service) -> APIRouter:
             found = await engine.context(head.id, step)
         return answer({"execution": head.id, "contexts": [one.plain() for one in found]})
 
-    @router.get("/executions/{execution}/diff", responses={200: {"model": models.FileChanges}, **problems(404, 409)})
+    @router.get(
+        "/executions/{execution}/diff", responses={200: {"model": answer_models.FileChanges}, **problems(404, 409)}
+    )
     async def diff(
         execution: Id, step: Annotated[str, Query(max_length=400, description="Only of this step.")] = ""
     ) -> Response:

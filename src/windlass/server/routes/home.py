@@ -20,7 +20,7 @@ from windlass.engine.single import tool_named
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import JournalError, UsageError
 from windlass.ports import hooks_of
-from windlass.server import models
+from windlass.server import answer_models
 from windlass.server.mcp.clean import clean
 from windlass.server.metrics import CONTENT_TYPE_LATEST
 from windlass.server.routes.shared import answer, problems
@@ -178,7 +178,7 @@ def health_routes(service: Service) -> APIRouter:
             }
         return answer(told, 200 if trouble is None else 503, {"cache-control": "no-store"})
 
-    @router.get("/api/waiting", responses={200: {"model": list[models.WaitingGate]}, **problems()})
+    @router.get("/api/waiting", responses={200: {"model": list[answer_models.WaitingGate]}, **problems()})
     async def waiting() -> Response:
         """The gates at which steps that this server runs wait: slots, rates and places of tools, open breakers."""
         return answer(clean(engine.waiting_at_gates()))

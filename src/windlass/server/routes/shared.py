@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from windlass.core.state import State
 from windlass.core.view import snapshot
-from windlass.server.models import Problem, Snapshot
+from windlass.server.answer_models import ProblemDetails, Snapshot
 from windlass.server.problems import MEDIA_TYPE
 
 __all__ = ["BY", "STARTED", "Id", "answer", "problems", "told"]
@@ -42,7 +42,11 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For OpenAPI: the errors of a route, besides those that any can have."""
     found: dict[int | str, dict[str, Any]] = {}
     for status in sorted({*_ALWAYS, *statuses}):
-        found[status] = {"model": Problem, "content": {MEDIA_TYPE: {}}, "description": _WORDS.get(status, "An error")}
+        found[status] = {
+            "model": ProblemDetails,
+            "content": {MEDIA_TYPE: {}},
+            "description": _WORDS.get(status, "An error"),
+        }
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from windlass.server import models
+from windlass.server import answer_models, request_models
 from windlass.server.problems import not_now
 from windlass.server.routes.shared import BY, answer, problems
 from windlass.server.service import Service
@@ -19,7 +19,7 @@ def workspace_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api/workspaces", tags=["workspaces"])
     engine = service.engine
 
-    @router.get("", responses={200: {"model": models.FolderList}, **problems(404, 409)})
+    @router.get("", responses={200: {"model": answer_models.FolderList}, **problems(404, 409)})
     async def workspaces(
         execution: Annotated[str, Query(max_length=100, description="Only of this execution.")] = "",
     ) -> Response:
@@ -27,10 +27,10 @@ def workspace_routes(service: Service) -> APIRouter:
         with not_now():
             return answer({"workspaces": await engine.workspaces(execution)})
 
-    @router.post("/clean", responses={200: {"model": models.FolderList}, **problems(404, 409, 415)})
-    async def clean(body: models.Cleaning | None = None) -> Response:
+    @router.post("/clean", responses={200: {"model": answer_models.FolderList}, **problems(404, 409, 415)})
+    async def clean(body: request_models.Cleaning | None = None) -> Response:
         """Remove folders and branches without work that would be lost; the others are kept, with the reason."""
-        wanted = body or models.Cleaning()
+        wanted = body or request_models.Cleaning()
         with not_now():
             return answer({"workspaces": await engine.workspaces(wanted.execution, clean=True, by=BY)})
 
