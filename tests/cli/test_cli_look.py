@@ -93,6 +93,13 @@ def test_c1_status_tells_each_step_what_waits_and_what_to_type_next(
     assert ran.err == ""
 
 
+def test_c1_an_execution_that_failed_is_not_100_percent_done(project: Project, windlass: Windlass) -> None:
+    failing = Plan(name="f", steps=[Step(id="a", run="false"), Step(id="b", run="true", needs="a")])
+    lines = windlass("status", executed(failing)[0]).out.splitlines()
+    assert f"in {project.path}" in lines
+    assert not any("100" in line for line in lines)
+
+
 def test_d1_list_and_status_filter(project: Project, windlass: Windlass, mixed: str) -> None:
     fine = [Plan(name=name, steps=[Step(id="a", run="true")]) for name in ("one", "two", "three")]
     one, two, three = executed(*fine)

@@ -46,12 +46,14 @@ export function Header({ list, summary, summaryAt, connection, past, actions }: 
             <Status status={shownStatus(list, summary)} /> <Text className="soft">{stateSentence(list, summary)}</Text>
           </dd>
         </div>
-        <div>
-          <dt>Done</dt>
-          <dd>
-            <progress value={list.progress} max={100} aria-label="Progress" /> {Math.round(list.progress)} %
-          </dd>
-        </div>
+        {!["failed", "partial", "cancelled"].includes(list.status) && (
+          <div>
+            <dt>Done</dt>
+            <dd>
+              <progress value={list.progress} max={100} aria-label="Progress" /> {Math.round(list.progress)} %
+            </dd>
+          </div>
+        )}
         <TimeLeft list={list} summary={summary} summaryAt={summaryAt} past={past} />
         <Money summary={summary} />
       </dl>

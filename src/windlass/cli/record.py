@@ -31,7 +31,7 @@ from windlass.core import events as ev
 from windlass.core.resources import summed
 from windlass.core.state import State, fold
 from windlass.core.transitions import StepStatus
-from windlass.core.view import progress, verdict_of
+from windlass.core.view import progress, shows_progress, verdict_of
 from windlass.engine.damage import damaged_view
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import standing
@@ -67,7 +67,7 @@ async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
     driven = engine.driven(state)
     for line in summary(state, driven, stale):
         out(line)
-    out(f"{progress(state):.0f}%  in {state.workdir}")
+    out(f"{progress(state):.0f}%  in {state.workdir}" if shows_progress(state) else f"in {state.workdir}")
     if driven and (forecast := await engine.forecast_view(state)) is not None and forecast["text"]:
         out(f"forecast: {forecast['text']}")
     if used := used_text(summed(step.used for step in state.steps.values())):

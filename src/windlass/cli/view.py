@@ -19,7 +19,7 @@ from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus, StepStatus
-from windlass.core.view import progress, waits_because
+from windlass.core.view import progress, shows_progress, waits_because
 from windlass.ports import Entry
 from windlass.visible import one_line
 
@@ -323,7 +323,8 @@ def _headline(state: State, forecast: Forecast | None, width: int) -> Text:
     name = Text(one_line(state.plan.name), style="bold")
     name.truncate(max(width // 4, 8), overflow="ellipsis")
     text.append_text(name)
-    text.append(f"  {state.status}  {bar} {done:.0f}%  {elapsed}", style="cyan")
+    part = f"{bar} {done:.0f}%  " if shows_progress(state) else ""
+    text.append(f"  {state.status}  {part}{elapsed}", style="cyan")
     text.append("\n  " if narrow else "  ")
     ahead = forecast.text(time.time()) if forecast is not None and state.status is ExecutionStatus.RUNNING else ""
     if ahead:

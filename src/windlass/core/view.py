@@ -14,13 +14,14 @@ from windlass.core.events import AgentChecked, AnswerRefused, CheckResult, Usage
 from windlass.core.resources import Resources, summed
 from windlass.core.scope import errors_of
 from windlass.core.state import State, StepState
-from windlass.core.transitions import StepStatus
+from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Failure
 
 __all__ = [
     "items_of",
     "progress",
     "question_view",
+    "shows_progress",
     "snapshot",
     "step_view",
     "summary",
@@ -40,6 +41,11 @@ def progress(state: State) -> float:
         if step.children and not step.settled:
             done += 1 - step.open_children / len(step.children)
     return round(100.0 * done / total, 1)
+
+
+def shows_progress(state: State) -> bool:
+    """False for an execution that ended without completing: all its steps are settled, and it is not 100 % done."""
+    return not state.status.finished or state.status is ExecutionStatus.COMPLETED
 
 
 def snapshot(state: State, forecast: Mapping[str, Any] | None = None, stale: Set[str] = NONE_STALE) -> dict[str, Any]:
