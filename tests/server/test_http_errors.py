@@ -112,6 +112,20 @@ def test_c5_a_plan_that_changed_since_is_a_conflict_with_its_reasons(server: Ser
     assert server.api.post(f"/api/executions/{execution}/resume", {"keep_plan": True}).status == 200
 
 
+@pytest.mark.parametrize("request_of", ["retry", "skip"])
+def test_c5_a_step_of_a_changed_plan_is_left_as_it_was(server: Server, project: Project, request_of: str) -> None:
+    project.file("p.yaml", "name: p\nsteps: [{id: a, run: 'false'}]\n")
+    execution = server.api.post("/api/executions?wait=60", {"plan_file": "p.yaml"}).json["id"]
+    before = server.api.get(f"/api/executions/{execution}").json
+    project.file("p.yaml", "name: p\nsteps: [{id: a, run: 'true'}]\n")
+    told = check(server.api.post(f"/api/executions/{execution}/steps/a/{request_of}"), 409)
+    assert "has changed since" in told["reasons"][0]
+    assert any(f"windlass {request_of} {execution} a" in line for line in told["advice"])
+    assert server.api.get(f"/api/executions/{execution}").json == before
+    kept = server.api.post(f"/api/executions/{execution}/steps/a/{request_of}", {"keep_plan": True})
+    assert kept.status == 200
+
+
 def test_c5_a_plans_own_code_needs_trust(server: Server, project: Project) -> None:
     project.file("mine.py", "from windlass import tool\n\n@tool\ndef mine() -> int:\n    return 1\n")
     project.file("p.yaml", "name: p\ntools: mine.py\nsteps: [{id: a, tool: mine}]\n")

@@ -163,6 +163,20 @@ async def test_d10_a_failed_step_is_retried_with_other_arguments_or_skipped_and_
         assert (done["status"], done["lacks"]) == ("completed", ["a"])
 
 
+@pytest.mark.parametrize("request_of", [{"retry": {"a": {}}}, {"skip": ["a"]}])
+async def test_d10_a_step_of_a_changed_plan_is_left_as_it_was(project: Project, request_of: dict[str, Any]) -> None:
+    project.file("p.yaml", "name: p\nsteps: [{id: a, run: 'false'}]\n")
+    async with hosted(project) as server, server.client() as mcp:
+        failed = shown(await mcp.call_tool("engine_execute", {"file": "p.yaml", "wait_s": 60}))
+        execution = failed["execution"]
+        project.file("p.yaml", "name: p\nsteps: [{id: a, run: 'true'}]\n")
+        error, _text = error_of(await mcp.call_tool("engine_resume", {"execution": execution, **request_of}))
+        assert "has changed since" in error["message"]
+        assert shown(await mcp.call_tool("engine_status", {"execution": execution}))["status"] == "failed"
+        kept = {"execution": execution, "keep_plan": True, "wait_s": 60, **request_of}
+        assert shown(await mcp.call_tool("engine_resume", kept))["status"] in ("completed", "failed")
+
+
 async def test_i2_status_without_an_id_lists_the_executions_and_says_whether_the_engine_is_well(
     project: Project,
 ) -> None:

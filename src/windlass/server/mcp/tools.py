@@ -311,6 +311,9 @@ class Tools:
         if relay.execution is not None:
             return await self._calls.see(engine, relay.execution, relay, wait_s)
         state = await engine.state(execution)
+        for command, names in (("retry", retry), ("skip", skip)):
+            for name in names or ():  # before anything is written
+                await engine.check_changes(state.id, command, name, keep_plan=keep_plan)
         for name, change in (retry or {}).items():
             state = await engine.retry(
                 state.id,

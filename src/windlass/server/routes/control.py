@@ -185,6 +185,7 @@ def step_routes(service: Service) -> APIRouter:
         if await asked_before(request, head.id, step, ev.StepRetried):
             return await go_on(await engine.state(head.id), wanted)
         with not_now():
+            await _check_plan(engine, head.id, "retry", step, wanted)
             state = await engine.retry(
                 head.id,
                 step,
@@ -238,10 +239,19 @@ def step_routes(service: Service) -> APIRouter:
         if await asked_before(request, head.id, step, ev.StepSkipRequested):
             return await go_on(await engine.state(head.id), wanted)
         with not_now():
+            await _check_plan(engine, head.id, "skip", step, wanted)
             state = await engine.skip(head.id, step, by=BY)
         return await go_on(state, wanted)
 
     return router
+
+
+async def _check_plan(
+    engine: Engine, execution: str, command: str, step: str, wanted: request_models.RetryStep | request_models.Skip
+) -> None:
+    """Refuse what could not go on afterwards, before anything is written."""
+    if wanted.resume:
+        await engine.check_changes(execution, command, step, keep_plan=wanted.keep_plan)
 
 
 async def _decided(engine: Engine, execution: str, decision: request_models.Decision) -> bool:
