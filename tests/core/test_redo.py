@@ -55,6 +55,77 @@ def test_d10_a_step_that_took_charge_of_the_failure_stays_run_and_the_others_fol
     assert (run.state.status, attempts_of(run, "mends")) == ("completed", [1])
 
 
+ROLLBACK = {"id": "rollback", "when": "steps.deploy.status == 'failed'", "approve": "always"}
+
+
+def test_d10_a_step_that_waits_because_of_a_failure_is_judged_anew_after_the_retry() -> None:
+    run = Simulation(plan_of({"id": "deploy"}, ROLLBACK))
+    run.start()
+    failed(run, "deploy")
+    assert run.state.steps["rollback"].waiting_for == "approval"
+    run.retry("deploy")
+    run.resume()
+    assert statuses(run) == {"deploy": "running", "rollback": "pending"}
+    assert not run.state.questions
+    run.finish("deploy")
+    assert statuses(run) == {"deploy": "completed", "rollback": "skipped"}
+    assert run.state.status == "completed"
+
+
+def test_d10_a_step_whose_prerequisite_fails_again_asks_again() -> None:
+    run = Simulation(plan_of({"id": "deploy"}, ROLLBACK))
+    run.start()
+    failed(run, "deploy")
+    run.retry("deploy")
+    run.resume()
+    failed(run, "deploy")
+    assert (statuses(run)["rollback"], run.state.steps["rollback"].waiting_for) == ("waiting", "approval")
+
+
+def test_d10_a_skip_that_is_taken_back_holds_what_waits_after_it() -> None:
+    steps = ({"id": "b"}, {"id": "c", "needs": ["b"], "approve": "always"}, {"id": "d", "needs": ["c"]})
+    run = Simulation(plan_of(*steps))
+    run.start()
+    failed(run, "b")
+    run.skip("b")
+    run.resume()
+    assert run.state.steps["c"].waiting_for == "approval"
+    run.retry("b")
+    run.resume()
+    assert statuses(run) == {"b": "running", "c": "pending", "d": "pending"}
+    failed(run, "b")
+    assert statuses(run) == {"b": "failed", "c": "skipped", "d": "skipped"}
+
+
+def test_d10_a_step_that_waits_for_its_own_retry_waits_for_its_prerequisite_first() -> None:
+    retry = {"delay": 60, "max_delay": 60}
+    run = Simulation(plan_of({"id": "b", "importance": "optional"}, {"id": "c", "needs": ["b"], "retry": retry}))
+    run.start()
+    failed(run, "b")
+    run.fail("c", Failure(Category.TRANSIENT, "for a moment"))
+    run.retry("b")
+    run.pass_time(3600.0)
+    assert statuses(run) == {"b": "running", "c": "pending"}
+    run.finish("b", 1)
+    assert run.running["c"].attempt == 2
+
+
+def test_d10_an_attempt_that_was_cut_off_is_repeated_after_the_retry_of_its_prerequisite() -> None:
+    steps = ({"id": "b", "importance": "optional"}, {"id": "c", "needs": ["b"], "effect": "once"})
+    run = Simulation(plan_of(*steps))
+    run.start()
+    failed(run, "b")
+    run.crash()
+    run.resume()
+    assert run.state.questions["c"].waiting_for == "outcome"
+    run.retry("b")
+    run.resume()
+    run.settle("c", "again")
+    assert statuses(run) == {"b": "running", "c": "pending"}
+    run.finish("b", 1)
+    assert run.running["c"].attempt == 2
+
+
 def test_d10_a_persons_retry_has_a_fresh_allowance_and_the_attempts_count_on() -> None:
     run = Simulation(plan_of({"id": "a", "retry": {"max": 1, "delay": 0.1}}))
     run.start()

@@ -1,7 +1,8 @@
 """Apply retries, skips and undoing of steps to a state (D10). Called by `State.apply` only.
 
-A settled step that is retried or skipped goes back to `pending`, and with it every step that was skipped because of it;
-`decide` then judges them anew. Completed steps never change, also where they took charge of the failure.
+A settled step that is retried or skipped goes back to `pending`, and with it every step that was skipped because of it,
+or that waits or is paused after it; `decide` then judges them anew. Completed steps never change, also where they took
+charge of the failure, and running ones go on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = ["REDO_EVENTS", "UNDO_EVENTS"]
 
 
 _REDONE = (StepStatus.FAILED, StepStatus.SKIPPED)
+_HELD = (StepStatus.WAITING, StepStatus.PAUSED)
 
 
 def _reopened(state: StateData, event: ev.ExecutionReopened) -> None:
@@ -95,7 +97,10 @@ def _put_back(state: StateData, step: StepState, at: float) -> None:
 
 
 def _unsettle(state: StateData, steps: Iterable[StepState], at: float, only: StepState | None = None) -> None:
-    """Make steps pending again, with all that was skipped because of them. Of a foreach: the items without a result."""
+    """Make steps pending again, with all that was skipped because of them or that waits after them.
+
+    Of a foreach: the items without a result.
+    """
     queue = list(steps)
     seen = {step.id for step in queue}
     for step in queue:
@@ -106,6 +111,8 @@ def _unsettle(state: StateData, steps: Iterable[StepState], at: float, only: Ste
             if skipped and after.id not in seen:
                 seen.add(after.id)
                 queue.append(after)
+            elif after.status in _HELD and not after.doubtful and after.id not in state.active:
+                _withdraw(state, after)
     for step in queue:
         for after in (step, *state.dependents(step)):
             _count_needs(state, after)
@@ -127,6 +134,13 @@ def _reset(state: StateData, step: StepState) -> None:
     if state.broken_by is step:
         critical = (s for s in state.top_level() if s.spec.importance is Importance.CRITICAL)
         state.broken_by = next((s for s in critical if s.status is StepStatus.FAILED), None)
+
+
+def _withdraw(state: StateData, step: StepState) -> None:
+    """Have a step that is about to run wait for its prerequisites again; its question is put anew."""
+    state.leave_indexes(step)
+    state.move(step, StepStatus.PENDING)
+    step.waiting_for = step.until = step.approval = None
 
 
 def _reset_item(state: StateData, item: StepState) -> None:

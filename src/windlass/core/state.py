@@ -283,7 +283,10 @@ class State(StateData):
             self.settle(step, _COMPLETED, event.at)
         elif event.choice == "again":
             step.waiting_for = None
-            self.ready[step.id] = step
+            if step.parent is not None or self.may_start(step):
+                self.ready[step.id] = step
+            else:  # a prerequisite is tried again
+                self.move(step, _PENDING)
         else:
             message = "its outcome is unknown, and it was decided not to repeat it"
             self.fail(step, Failure(Category.LOGIC, message, step.id), event.at)

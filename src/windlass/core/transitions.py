@@ -52,8 +52,8 @@ _SETTLED = frozenset({_S.COMPLETED, _S.FAILED, _S.SKIPPED})
 STEP_MOVES: dict[StepStatus, frozenset[StepStatus]] = {
     _S.PENDING: frozenset({_S.RUNNING, _S.WAITING, _S.COMPLETED, _S.FAILED, _S.SKIPPED}),
     _S.RUNNING: frozenset({_S.COMPLETED, _S.FAILED, _S.WAITING, _S.PAUSED, _S.SKIPPED}),
-    _S.WAITING: frozenset({_S.RUNNING, _S.WAITING, _S.PAUSED, _S.COMPLETED, _S.FAILED, _S.SKIPPED}),
-    _S.PAUSED: frozenset({_S.RUNNING, _S.WAITING, _S.COMPLETED, _S.FAILED, _S.SKIPPED}),
+    _S.WAITING: frozenset({_S.PENDING, _S.RUNNING, _S.WAITING, _S.PAUSED, _S.COMPLETED, _S.FAILED, _S.SKIPPED}),
+    _S.PAUSED: frozenset({_S.PENDING, _S.RUNNING, _S.WAITING, _S.COMPLETED, _S.FAILED, _S.SKIPPED}),
     _S.COMPLETED: frozenset(),
     _S.FAILED: frozenset({_S.PENDING, _S.RUNNING}),
     _S.SKIPPED: frozenset({_S.PENDING, _S.RUNNING}),
