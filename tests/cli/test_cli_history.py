@@ -141,6 +141,8 @@ def test_d7_runs_are_counted_and_can_be_counted_anew(project: Project, windlass:
     assert {row["status"]: row["runs"] for row in found["rows"]} == {"partial": 1, "paused": 1}
     failures = windlass("history", "--failed", "--json").json
     assert [(row["category"], row["runs"]) for row in failures["rows"]] == [("logic", 1)]
+    steps = windlass("history", "--by", "step", "--csv").out.splitlines()
+    assert steps[0].startswith("plan,step,runs,failed,items,attempts,")
     names = [line.partition(",")[0] for line in windlass("history", "--by", "plan", "--csv").out.splitlines()]
     assert sorted(names) == ["'=evil", "gated", "plan"]
     before = {by: windlass("history", "--by", by, "--json").json for by in FIELDS}

@@ -89,6 +89,15 @@ def test_d7_computing_and_memory_are_those_that_are_known() -> None:
     assert ((empty := finished(state, 13.0)).cpu_s, empty.memory) == (None, None)
 
 
+def test_d7_what_the_steps_used_is_also_counted_where_none_of_them_just_completed() -> None:
+    state = begun(A)
+    state.apply(ev.AttemptStarted(11.0, "a", 1, "shell", {}, "repeatable"))
+    state.apply(ev.AttemptFailed(12.0, "a", 1, Failure(Category.LOGIC, "no", "a"), used=Resources(0.5, 3_000)))
+    state.apply(ev.StepFailed(12.0, "a", Failure(Category.LOGIC, "no", "a")))
+    record = finished(state, 13.0, "failed")
+    assert (record.cpu_s, record.memory) == (0.5, 3_000)
+
+
 def test_d7_a_wait_for_a_retry_is_no_wait_for_a_person() -> None:
     state = begun(A)
     failed(state, "a", 10.0, 12.0)

@@ -248,7 +248,7 @@ def csv_rows(page: HistoryPage) -> list[list[Any]]:
     """The rows for a spreadsheet; a name that it would take for a formula is marked as text."""
     dicts = [row.as_dict(page.query.by) for row in page.answer.rows]
     names = ["plan", "step"] if page.query.by == "step" else [page.query.by]
-    figures = [key for key in page.answer.total().as_dict(page.query.by) if key not in (*names, "statuses")]
+    figures = [key for key in page.answer.total().figures(page.query.by) if key != "statuses"]
     head = [*names, *figures]
     return [head, *([_csv_cell(row[key]) for key in head] for row in dicts)]
 

@@ -183,6 +183,7 @@ def record_of(state: State) -> ExecutionRecord:
                 StepRecord(name, prepared.tool, tried, began, end, work, size, before, queue or 0, cpu, memory)
             )
             continue
+        plain = False
         other = _step(step, ended, after[group_of[name]])
         steps.append(other)
         others.append(other)
@@ -217,7 +218,7 @@ def record_of(state: State) -> ExecutionRecord:
         tuple(steps),
         *((None, None) if plain else _used(steps)),
         changed=_changed(others) if others else None,
-        plain=plain and not others,
+        plain=plain,
     )
 
 

@@ -143,9 +143,12 @@ class HistoryRow(msgspec.Struct):
 
     def as_dict(self, by: str) -> dict[str, Any]:
         fields = ("plan", "step") if by == "step" else (by,)
+        return {**dict(zip(fields, self.names, strict=True)), **self.figures(by)}
+
+    def figures(self, by: str = "") -> dict[str, Any]:
+        """The same without its names."""
         cell = self.cell
         return {
-            **dict(zip(fields, self.names, strict=True)),
             "runs": cell.runs,
             "failed": self.failed,
             "statuses": {status: count for status, count in sorted(self.statuses.items()) if count},

@@ -48,7 +48,7 @@ class HistoryPage(NamedTuple):
             "failed": query.failed,
             "plan": query.plan or None,
             "rows": [row.as_dict(query.by) for row in answer.rows],
-            "total": {key: value for key, value in answer.total().as_dict("total").items() if key != "total"},
+            "total": answer.total().figures(),
             "not_included": {"unfinished": answer.unfinished, "damaged": answer.damaged},
             "complete": answer.complete,
         }
