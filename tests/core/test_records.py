@@ -98,6 +98,20 @@ def test_d7_what_the_steps_used_is_also_counted_where_none_of_them_just_complete
     assert (record.cpu_s, record.memory) == (0.5, 3_000)
 
 
+def test_d8_a_step_that_a_fork_kept_counts_in_the_original_alone() -> None:
+    made = Plan.model_validate({"name": "p", "steps": [A, {"id": "none", "run": "true", "foreach": []}, B]})
+    origin = ev.Origin("fork", "original")
+    state = fold(
+        [ev.ExecutionCreated(0.0, id="x", plan=msgspec.Raw(made.encoded), inputs={}, workdir="/", origin=origin)], made
+    )
+    state.apply(ev.StepCompleted(0.0, "a", "ok"))
+    state.apply(ev.ExecutionStarted(10.0, "d"))
+    state.apply(ev.StepExpanded(10.0, "none", []))
+    state.apply(ev.StepCompleted(10.0, "none", []))
+    ran(state, "b", 11.0, 12.0)
+    assert [step.step for step in finished(state, 13.0).steps] == ["none", "b"]
+
+
 def test_d7_a_wait_for_a_retry_is_no_wait_for_a_person() -> None:
     state = begun(A)
     failed(state, "a", 10.0, 12.0)

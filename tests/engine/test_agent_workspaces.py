@@ -13,7 +13,7 @@ from git_repositories import git, repository
 
 from windlass.core import events as ev
 from windlass.core.state import State
-from windlass.errors import PlanInvalid
+from windlass.errors import PlanInvalid, UsageError
 from windlass.ports import AgentRequest
 from windlass.testing import ScriptedRunner, Turn
 from windlass.workspaces.worktrees import place_of
@@ -194,6 +194,24 @@ async def test_k4_a_copy_needs_no_git(project: Project) -> None:
         (found,) = await engine.diff(state.id)
         assert [(file["path"], file["change"]) for file in found["files"]] == [("kept.txt", "changed")]
         assert not (place_of(state.id, "work") / ".windlass").exists()
+
+
+async def test_k4_a_copy_leaves_out_the_folder_of_copies(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(project.path / ".local" / "share"))
+    project.file("kept.txt", "kept\n")
+    state = await AgentWorld(project, works(writes("kept.txt", "changed\n"))).run(plan(agent(workspace="copy")))
+    assert state.status == "completed", state.steps["work"].error
+    assert not (place_of(state.id, "work") / ".local" / "share" / "windlass" / "workspaces").exists()
+
+
+async def test_k2_work_that_never_began_is_not_verified(project: Project) -> None:
+    git(project.path, "init", "-q")
+    world = AgentWorld(project, works(writes("kept.txt")))
+    state = await world.run(plan(agent(workspace="worktree", check="true")))
+    assert state.status == "failed"
+    async with world.engine() as engine:
+        with pytest.raises(UsageError, match="nothing to check again"):
+            await engine.verify(state.id)
 
 
 @pytest.mark.parametrize("kind", ["worktree", "copy"])

@@ -54,6 +54,15 @@ def worktrees(folder: Path) -> int:
     return len(git(folder, "worktree", "list").splitlines()) - 1
 
 
+async def test_k4_of_no_items_nothing_is_merged(project: Project) -> None:
+    folder = repository(project)
+    before = git(folder, "rev-parse", "main")
+    state = await AgentWorld(project, writers()).run(merging())
+    assert state.status == "completed", state.steps["merge"].error
+    assert (merged(state)["merged"], merged(state)["left"]) == ([], [])
+    assert git(folder, "rev-parse", "main") == before
+
+
 async def test_k4_branches_are_merged_in_order_and_the_checkout_moves(project: Project) -> None:
     folder = repository(project)
     world = AgentWorld(project, writers())

@@ -104,8 +104,7 @@ def _recorded(state: StateData, event: ev.WorkspaceSnapshot) -> None:
     agent.unrecorded = event.note
     # One that has begun before has another turn.
     add_record(agent.periods, event, after_check=agent.attempt == event.attempt)
-    if event.moment == "after":
-        agent.changed = event.changed
+    agent.changed = event.changed
 
 
 def _files_kept(state: StateData, event: ev.FilesKept) -> None:

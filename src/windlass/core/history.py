@@ -34,7 +34,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Its id, without the index of an item; empty for steps that a changed plan replaced."""
     tool: str
     attempts: int
-    """0 for a step that was skipped, or completed without running: kept by a fork, or by a person's word."""
+    """0 for a step that was skipped, or completed without running: by a person's word."""
     started: float | None
     ended: float | None
     """None if it did not settle."""
@@ -156,9 +156,11 @@ def record_of(state: State) -> ExecutionRecord:
     steps: list[StepRecord] = []
     others: list[StepRecord] = []
     queued, worked, attempts = 0.0, 0.0, 0
-    plain = True
+    plain, forked = True, state.origin is not None
     for name in graph.order:
         step = known[name]
+        if forked and _is_kept(step):
+            continue
         prepared = step.prepared
         if (
             step.status is _COMPLETED
@@ -220,6 +222,13 @@ def record_of(state: State) -> ExecutionRecord:
         changed=_changed(others) if others else None,
         plain=plain,
     )
+
+
+def _is_kept(step: StepState) -> bool:
+    """True for a step of a fork that ran in the original execution."""
+    items = step.children
+    ran = step.attempts or (items is not None and (not items or any(item.attempts for item in items)))
+    return step.status is _COMPLETED and not ran
 
 
 def _used(steps: list[StepRecord]) -> tuple[float | None, int | None]:

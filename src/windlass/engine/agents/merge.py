@@ -46,7 +46,8 @@ class _Branch(NamedTuple):
 async def merge_branches(deps: AgentDeps, arguments: Mapping[str, Any], call: Call, contact: Contact) -> Any:
     """Merge the branches of a step's agents; the step's output, or an error that names what is left."""
     step = contact.state.steps[str(arguments["step"])]
-    chosen = _chosen(step, arguments["only"]) if "only" in arguments else (step, *(step.children or ()))
+    agents = step.children if step.children is not None else [step]
+    chosen = _chosen(step, arguments["only"]) if "only" in arguments else agents
     branches = [branch for one in chosen if (branch := _branch_of(one)) is not None]
     if not branches and chosen:
         raise ToolError(

@@ -63,7 +63,8 @@ def _candidates(state: State, named: StepState | None) -> Iterable[StepState]:
 
 
 def _checks_of(step: StepState) -> list[dict[str, Any]]:
-    given = step.input if isinstance(step.input, dict) and step.agent is not None else {}
+    begun = step.agent is not None and step.agent.attempt > 0
+    given = step.input if isinstance(step.input, dict) and begun else {}
     return [*given.get("check", ()), *given.get("pick", ())]
 
 

@@ -88,7 +88,8 @@ class AgentFolder:
     def _open(self) -> Worktree:
         call = self._call
         if self._wanted["kind"] == "copy":
-            return open_copy(call.workdir, call.execution, call.step, [call.home])
+            workspaces = place_of(call.execution, call.step).parent.parent
+            return open_copy(call.workdir, call.execution, call.step, [call.home, workspaces])
         return open_worktree(call.workdir, call.execution, call.step, self._wanted.get("files", ()))
 
     def _event(self, kind: Any, path: Path, found: Worktree | None) -> ev.WorkspaceOpened:
