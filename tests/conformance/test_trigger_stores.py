@@ -103,6 +103,15 @@ async def test_l1_a_changed_firing_is_free_to_be_claimed(store: TriggerStore) ->
     assert [one.firing.tries for one in await store.claim("other", lambda _: True)] == [1]
 
 
+async def test_l1_what_comes_a_second_time_changes_nothing(store: TriggerStore) -> None:
+    state = await begun(store, firing(3, FiringStatus.COMPLETED))
+    again = msgspec.structs.replace(firing(3, at=8.0), execution="id-other")
+    assert await store.write(PLAN, NAME, msgspec.structs.replace(state, version=2), [again])
+    found = await store.state(PLAN, NAME)
+    assert found is not None
+    assert found.firings == (firing(3, FiringStatus.COMPLETED),)
+
+
 async def test_l1_old_firings_are_forgotten_unless_they_are_unfinished(store: TriggerStore) -> None:
     state = await begun(store, firing(3, SKIPPED), firing(4, STARTED))
     late = msgspec.structs.replace(state, until=KEPT + 5.0, version=2, firings=())

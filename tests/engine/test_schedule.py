@@ -300,6 +300,31 @@ async def test_l1_a_file_with_an_impossible_time_starts_it_too(world: World, int
     assert str(UUID(world.driven[0])) == world.driven[0]
 
 
+async def test_l1_a_file_with_a_time_of_long_ago_comes_once_when_it_is_seen(world: World, intake: Intake) -> None:
+    def put_old(name: str, years: int) -> None:
+        intake.put(name, f"{name}\n")
+        at = world.clock.now() - years * 365 * 86400
+        os.utime(intake.folder / name, (at, at))
+
+    intake.put("new.csv", "new.csv\n")
+    assert await world.tick(60) == ["started"]
+    put_old("a.csv", years=2)
+    put_old("b.csv", years=3)
+    assert await world.tick(60) == ["completed", "waiting", "started"]
+    seen_at = world.clock.now()
+    assert await world.tick(60) == ["completed", "started"]
+    assert await world.tick(60) == ["completed"]
+    assert world.project.lines("taken.txt") == ["new.csv", "b.csv", "a.csv"], "the older one first"
+    assert world.driven == sorted(world.driven), "their ids sort as they were started"
+    (view,) = (await world.schedule.view()).triggers
+    assert [watched_file(firing) for firing in view.state.firings] == ["a.csv", "b.csv", "new.csv"]
+    assert [round(firing.at - seen_at, 1) for firing in view.state.firings] == [0, 0, -60]
+    (intake.folder / "b.csv").unlink()
+    assert await world.tick(60) == []
+    put_old("b.csv", years=1)
+    assert await world.tick(60) == [], "the same file with the same content"
+
+
 async def test_l1_a_file_that_is_taken_away_while_it_is_looked_at_harms_nothing(
     world: World, intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,7 +127,7 @@ class Arrival(NamedTuple):
     digest: str
     """Of its content: the same file with the same content comes once."""
     at: float
-    """The time when it was last changed, or came."""
+    """The time when it came, or was first seen changed."""
     refusal: str = ""
     """The reason why it starts nothing, whatever the trigger says."""
 

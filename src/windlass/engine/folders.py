@@ -39,9 +39,10 @@ def look_into(
     """At most `room` files that have come or were changed, oldest first; and all that were seen, if that is news.
 
     Files for which there is no room, and those that may still be written, are left as if they had not changed.
+    A file comes when it is seen, whatever time it has: a copy may have that of the original.
     """
     seen: Seen = {}
-    changed: list[tuple[Arrival, WatchedFile]] = []
+    changed: dict[str, WatchedFile] = {}
     with _in_words(watch):
         for entry in _entries(watch, workdir):
             before = known.get(entry.name)
@@ -61,11 +62,12 @@ def look_into(
             if before is not None and before.digest == file.digest:
                 seen[entry.name] = file
             else:
-                at = min(max(found.st_mtime, 0.0), now)
-                changed.append((Arrival(entry.name, file.digest, at), file))
-    taken = sorted(changed, key=lambda one: (one[0].at, one[0].name))[: max(room, 0)]
-    seen |= {arrival.name: file for arrival, file in taken}
-    return [arrival for arrival, _file in taken], seen if seen != known else None
+                changed[entry.name] = file
+    taken = sorted(changed, key=lambda name: (changed[name].changed, name))[: max(room, 0)]
+    seen |= {name: changed[name] for name in taken}
+    # A millisecond apart, so that they are started in this order, and their executions are listed in it.
+    arrived = [Arrival(name, changed[name].digest, now + number / 1000) for number, name in enumerate(taken)]
+    return arrived, seen if seen != known else None
 
 
 def _entries(watch: FolderWatch, workdir: str) -> list[os.DirEntry[str]]:

@@ -117,7 +117,8 @@ class SqliteTriggers:
             sql = (
                 f"INSERT INTO schedule_firings (plan, name, {_FIRING}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (plan, name, key) DO UPDATE SET status = excluded.status, reason = excluded.reason, "
-                "decided_at = excluded.decided_at, tries = excluded.tries, claimed_by = ''"
+                "decided_at = excluded.decided_at, tries = excluded.tries, claimed_by = '' "
+                "WHERE schedule_firings.execution = excluded.execution"  # else it has come before: it comes once
             )
             db.executemany(sql, [(plan, trigger, *_row(firing)) for firing in firings])
             if files is not None:
