@@ -69,9 +69,24 @@ def test_l1_files_without_room_stay_for_the_next_look_oldest_first(inbox: Inbox)
 
 def test_l1_only_files_that_fit_the_pattern_come(inbox: Inbox) -> None:
     inbox.put("a.txt", "1")
-    inbox.put("bad\x1bname.csv", "1")
     (inbox.folder / "folder.csv").mkdir()
     (inbox.folder / "link.csv").symlink_to(inbox.folder / "a.txt")
+    assert inbox.look() == []
+
+
+def test_l1_a_file_of_any_name_comes_and_one_that_cannot_be_an_input_starts_nothing(inbox: Inbox) -> None:
+    odd = ["a b.csv", "it's.csv", "no\xa0break.csv", "\N{WOMAN}\N{ZERO WIDTH JOINER}\N{ROCKET}.csv", "\ue000.csv"]
+    for name in (*odd, "bad\x1bname.csv", "bad\nname.csv", os.fsdecode(b"bad\xffname.csv")):
+        inbox.put(name, "1")
+    arrived, seen = look_into(WATCH, str(inbox.base), {}, NOW, 10)
+    assert {one.name: one.refusal for one in arrived} == {
+        **dict.fromkeys(odd, ""),
+        r"'bad\x1bname.csv'": "its name has control characters, so it cannot be an input: rename it",
+        r"'bad\nname.csv'": "its name has control characters, so it cannot be an input: rename it",
+        r"'bad\udcffname.csv'": "its name is not UTF-8, so it cannot be an input: rename it",
+    }
+    assert seen == seen_files(WATCH, str(inbox.base))
+    inbox.seen = seen or {}
     assert inbox.look() == []
 
 

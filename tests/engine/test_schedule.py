@@ -325,6 +325,20 @@ async def test_l1_a_file_with_a_time_of_long_ago_comes_once_when_it_is_seen(worl
     assert await world.tick(60) == [], "the same file with the same content"
 
 
+async def test_l1_a_file_whose_name_cannot_be_an_input_is_told_of_and_others_start(
+    world: World, intake: Intake
+) -> None:
+    intake.put(os.fsdecode(b"\xe4.csv"), "one\n")
+    intake.put("no\xa0break.csv", "two\n")
+    assert await world.tick(60) == ["skipped", "started"]
+    assert world.project.lines("taken.txt") == ["two"]
+    (view,) = (await world.schedule.view()).triggers
+    (skipped,) = [firing for firing in view.state.firings if firing.status == "skipped"]
+    assert watched_file(skipped) == r"'\udce4.csv'"
+    assert skipped.reason == "its name is not UTF-8, so it cannot be an input: rename it"
+    assert await world.tick(60) == ["completed"]
+
+
 async def test_l1_a_file_that_is_taken_away_while_it_is_looked_at_harms_nothing(
     world: World, intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

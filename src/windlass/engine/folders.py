@@ -2,6 +2,7 @@
 
 A folder is looked into at each tick. A file is read only if its size or its time has changed; it counts as changed only
 if its content has. Links and folders are passed over, and a file that was changed a moment ago is left for later.
+A file whose name cannot be an input comes too, with the reason why it starts nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from unicodedata import category
 
 from windlass.core.triggers import Arrival
 from windlass.errors import UsageError
@@ -29,7 +31,7 @@ _LATEST = 2**63 - 1
 def seen_files(watch: FolderWatch, workdir: str) -> Seen:
     """All files that are there: what was there before the plan was scheduled does not start it."""
     with _in_words(watch):
-        found = {entry.name: _read(entry) for entry in _entries(watch, workdir)}
+        found = {_storable(entry.name): _read(entry) for entry in _entries(watch, workdir)}
         return {name: file for name, file in found.items() if file is not None}
 
 
@@ -43,15 +45,17 @@ def look_into(
     """
     seen: Seen = {}
     changed: dict[str, WatchedFile] = {}
+    refusals: dict[str, str] = {}
     with _in_words(watch):
         for entry in _entries(watch, workdir):
-            before = known.get(entry.name)
+            name = _storable(entry.name)
+            before = known.get(name)
             try:
                 found = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # somebody has taken it away meanwhile
             if before is not None:
-                seen[entry.name] = before
+                seen[name] = before
                 if (before.size, before.changed) == (found.st_size, _changed(found)):
                     continue
             if 0 <= now - found.st_mtime < watch.settle:
@@ -60,13 +64,15 @@ def look_into(
             if file is None:
                 continue
             if before is not None and before.digest == file.digest:
-                seen[entry.name] = file
+                seen[name] = file
             else:
-                changed[entry.name] = file
+                changed[name] = file
+                refusals[name] = _refusal(entry.name)
     taken = sorted(changed, key=lambda name: (changed[name].changed, name))[: max(room, 0)]
     seen |= {name: changed[name] for name in taken}
     # A millisecond apart, so that they are started in this order, and their executions are listed in it.
-    arrived = [Arrival(name, changed[name].digest, now + number / 1000) for number, name in enumerate(taken)]
+    times = {name: now + number / 1000 for number, name in enumerate(taken)}
+    arrived = [Arrival(name, changed[name].digest, at, refusals[name]) for name, at in times.items()]
     return arrived, seen if seen != known else None
 
 
@@ -76,8 +82,21 @@ def _entries(watch: FolderWatch, workdir: str) -> list[os.DirEntry[str]]:
         entries = list(os.scandir(os.path.join(workdir, watch.path)))
     except FileNotFoundError:
         return []
-    fitting = [entry for entry in entries if fnmatchcase(entry.name, watch.files) and entry.name.isprintable()]
+    fitting = [entry for entry in entries if fnmatchcase(entry.name, watch.files)]
     return [entry for entry in fitting if entry.is_file(follow_symlinks=False)]
+
+
+def _refusal(name: str) -> str:
+    """The reason why a file of this name starts nothing; empty if there is none."""
+    kinds = {category(character) for character in name}
+    if "Cs" in kinds:
+        return "its name is not UTF-8, so it cannot be an input: rename it"
+    return "its name has control characters, so it cannot be an input: rename it" if "Cc" in kinds else ""
+
+
+def _storable(name: str) -> str:
+    """The name; written out in quotes if it cannot be an input."""
+    return repr(name) if _refusal(name) else name
 
 
 @contextmanager
