@@ -6,8 +6,8 @@ import pytest
 
 from windlass import tool
 from windlass.engine.agents.plan_output import asks_for_plan, plan_problems
-from windlass.errors import PlanInvalid
-from windlass.plan.load import load_text
+from windlass.errors import InputInvalid, PlanInvalid
+from windlass.plan.load import bind_inputs, load_text
 from windlass.plan.triggers import triggers_of
 from windlass.tools.built_in import Registry
 
@@ -67,6 +67,11 @@ def test_l1_an_execution_is_of_the_plan_without_its_triggers() -> None:
         ),
         ("[{id: a, cron: '0 3 * * *', catch_up: soon}]", "trigger a: `catch_up`: 'soon' is not a duration"),
         ("[{id: a, cron: '0 3 * * *', inputs: {sinse: 2}}]", "no input `sinse` (did you mean `since`?)"),
+        (
+            "[{id: a, cron: '0 3 * * *', inputs: {since: lots}}]",
+            "plan.yaml:2:48: trigger a: input since: expected a whole number, got text (the text 'lots')",
+        ),
+        ("[{id: a, watch: {path: inbox, input: since}}]", "trigger a: input since: expected a whole number, got text"),
         ("[{id: a, cron: '0 3 * * *'}, {id: a, cron: '0 4 * * *'}]", "trigger a: this id is already used"),
         ("[{id: a, cron: '0 3 * * *', budget: 1, overlap: allow}]", "`allow` does not go with a `budget`"),
         ("[{id: a, cron: '0 3 * * *', pause_after: 99}]", "trigger a: `pause_after` must be at most 50, not 99"),
@@ -90,6 +95,16 @@ def test_l1_all_problems_of_a_trigger_are_reported_at_once() -> None:
     assert len(found) == 7
     for part in ("already used", "`cron`", "`zone`", "`overlap`", "`budget`", "`jiter`", "no input `x`"):
         assert sum(part in one for one in found) == 1, part
+
+
+def test_l1_inputs_of_a_trigger_are_refused_in_the_words_of_a_start() -> None:
+    plan = load_text(f"inputs: {{since: 1, any: null, ratio: 0.5}}\n{STEPS}").plan
+    with pytest.raises(InputInvalid) as refused:
+        bind_inputs(plan, {"since": "lots"})
+    (problem,) = problems("[{id: a, cron: '0 3 * * *', inputs: {since: lots}}]")
+    assert problem.endswith(f": trigger a: {refused.value.problems[0]}")
+    fitting = "triggers: [{id: a, cron: '0 3 * * *', inputs: {since: 2, any: lots, ratio: 1}}]"
+    load_text(f"inputs: {{since: 1, any: null, ratio: 0.5}}\n{fitting}\n{STEPS}")
 
 
 def test_l1_triggers_are_checked_in_a_plan_with_other_problems_too() -> None:

@@ -27,9 +27,11 @@ from windlass.plan.yamlread import Document, plain, read
 __all__ = [
     "MAX_BYTES",
     "Loaded",
+    "NotAnInput",
     "Written",
     "bind_inputs",
     "check_plan",
+    "fitting_input",
     "load_plan",
     "load_text",
     "parse_input",
@@ -188,16 +190,18 @@ def bind_inputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         try:
             if name not in plan.inputs:
-                raise _NotAnInput(f"the plan has no input `{name}`", _known_inputs(name, plan))
-            bound[name] = _fitting(name, value, plan.inputs[name])
-        except _NotAnInput as error:
+                raise NotAnInput(f"the plan has no input `{name}`", _known_inputs(name, plan))
+            bound[name] = fitting_input(name, value, plan.inputs[name])
+        except NotAnInput as error:
             problems.append(Problem(error.message, where=f"inputs.{name}", hint=error.hint))
     if problems:
         raise InputInvalid(problems)
     return bound
 
 
-class _NotAnInput(Exception):
+class NotAnInput(Exception):
+    """A value cannot be given to an input of a plan."""
+
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
@@ -210,16 +214,16 @@ def _known_inputs(name: str, plan: Plan) -> str:
     return f"known: {', '.join(plan.inputs)}" if plan.inputs else "it has no inputs at all"
 
 
-def _fitting(name: str, given: Any, default: Any) -> Any:
-    """A given value, made sure to be of the default's type and to be plain data."""
+def fitting_input(name: str, given: Any, default: Any) -> Any:
+    """A given value, made sure to be of the default's type and to be plain data; else raises `NotAnInput`."""
     value = _meaning(name, given, default) if isinstance(given, Written) else given
     if default is not None and not _same_type(value, default):
-        raise _NotAnInput(f"input {name}: expected {_type_of(default)}, got {_type_of(value)}", kind_of(value))
+        raise NotAnInput(f"input {name}: expected {_type_of(default)}, got {_type_of(value)}", kind_of(value))
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError):
         hint = "an input is text, a number, true, false, null, or lists and mappings of these"
-        raise _NotAnInput(f"input {name}: {kind_of(value)} cannot be stored as JSON", hint) from None
+        raise NotAnInput(f"input {name}: {kind_of(value)} cannot be stored as JSON", hint) from None
     return value
 
 
@@ -236,9 +240,9 @@ def _meaning(name: str, given: Written, default: Any) -> Any:
             raise PlanInvalid(document.problems)
         return document.data
     except ValueError as error:
-        raise _NotAnInput(f"input {name}: {error}") from error
+        raise NotAnInput(f"input {name}: {error}") from error
     except PlanInvalid as error:
-        raise _NotAnInput(f"input {name}: {error.problems[0].message}", "quote it to pass text") from error
+        raise NotAnInput(f"input {name}: {error.problems[0].message}", "quote it to pass text") from error
 
 
 def _same_type(value: Any, default: Any) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from windlass.plan.cron import cron_problem, zone_problem
+from windlass.plan.load import NotAnInput, fitting_input
 from windlass.plan.model import Budget, Duration, Plan, StepId
 from windlass.plan.report import Report
 from windlass.plan.schema import Complaint, data_path, keys_of, nearest, wrong_value
@@ -137,7 +138,7 @@ def triggers_of(plan: Plan) -> list[Trigger]:
     return [Trigger.model_validate(data) for data in plan.triggers]
 
 
-def check_triggers(found: Any, inputs: Collection[str], report: Report) -> None:
+def check_triggers(found: Any, inputs: Mapping[str, Any], report: Report) -> None:
     """Report the problems of triggers. What is no list of mappings is a problem of the plan's shape."""
     ids: set[str] = set()
     for index, data in enumerate(found if isinstance(found, list | tuple) else ()):
@@ -149,13 +150,16 @@ def check_triggers(found: Any, inputs: Collection[str], report: Report) -> None:
         ids.add(str(data.get("id")))
 
 
-def _problems(data: Mapping[str, Any], inputs: Collection[str], ids: Collection[str]) -> Iterator[Complaint]:
+def _problems(data: Mapping[str, Any], inputs: Mapping[str, Any], ids: Collection[str]) -> Iterator[Complaint]:
     given = data.get("inputs")
-    named: dict[str, Path] = {str(name): ("inputs", name) for name in given} if isinstance(given, Mapping) else {}
+    values: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+    named: dict[str, Path] = {str(name): ("inputs", name) for name in values}
     try:
         trigger = Trigger.model_validate(data)
         if trigger.given:
             named.setdefault(trigger.given, ("watch" if trigger.watch else "webhook", "input"))
+        if trigger.watch is not None:
+            values[trigger.given] = trigger.watch.path  # like the file's path, it is text
     except ValidationError as error:
         yield from _in_words(error)
     if data.get("id") in ids:
@@ -165,6 +169,11 @@ def _problems(data: Mapping[str, Any], inputs: Collection[str], ids: Collection[
             meant = nearest(name, inputs)
             hint = f"did you mean `{meant}`?" if meant else "name it in the plan's `inputs`"
             yield Complaint(place, f"the plan has no input `{name}`", hint)
+        elif name in values:
+            try:
+                fitting_input(name, values[name], inputs[name])
+            except NotAnInput as error:
+                yield Complaint(place, error.message, error.hint)
 
 
 _MODELS: dict[str, type[CheckedValue]] = {
