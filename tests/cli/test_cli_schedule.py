@@ -52,7 +52,7 @@ def test_l1_why_answers_for_one_trigger_and_for_a_broken_plan(project: Project, 
     assert "nothing has come since it was scheduled" in windlass("schedule", "why", plan, "night").out
     assert "has no trigger 'noon'; it has: night" in windlass("schedule", "why", plan, "noon", code=2).err
     project.plan(PLAN.replace("0 3 1 1 *", "0 99 * * *"))
-    assert "cannot be read, so nothing starts it: " in windlass("schedule", "why", plan).err
+    assert f"nothing starts {project.path / plan}: " in windlass("schedule", "why", plan).err
     assert "'0 99 * * *' is not a cron expression" in windlass("schedule", "tick", code=1).err
     windlass("schedule", "remove", plan)
     assert windlass("schedule", "list").err == "No scheduled plans.\n"
@@ -104,3 +104,25 @@ def test_l1_a_plan_that_could_not_start_here_is_warned_of_and_why_has_the_advice
     added = windlass("schedule", "add", project.plan(text))
     assert "warning: it could not start now: step a: cli cannot be used: " in added.err
     assert "  → export ANTHROPIC_API_KEY=… or OPENAI_API_KEY=…" in added.err
+
+
+def test_l1_a_folder_that_is_not_there_is_told_of_as_what_it_is(project: Project, windlass: Windlass) -> None:
+    plan = project.plan("""
+        name: intake
+        inputs: {file: none}
+        triggers:
+          - {id: inbox, watch: inbox}
+        steps:
+          - {id: a, run: "true"}
+    """)
+    for command in (("run",), ("schedule", "add")):
+        refused = windlass(*command, plan, "-C", "nowhere", code=2).err
+        assert f"the working directory {project.path / 'nowhere'} does not exist" in refused
+    assert windlass("schedule", "add", plan).out == "inbox: inbox/*, the folder inbox is not there\n"
+    assert windlass("schedule", "tick").err == "", "it may come later"
+    project.file("inbox", "no folder")
+    trouble = f"the folder inbox cannot be watched: Not a directory ({project.path / 'inbox'})"
+    assert windlass("schedule", "tick", code=1).err == f"nothing starts {project.path / plan}: {trouble}\n"
+    assert f"inbox: inbox/*, {trouble}; last: " in windlass("schedule", "list").out
+    assert windlass("schedule", "why", plan).out.startswith(f"inbox: inbox/*, {trouble}\n")
+    assert windlass("schedule", "why", plan, "--json").json["triggers"][0]["trouble"] == trouble

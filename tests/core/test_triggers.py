@@ -96,7 +96,7 @@ def test_l1_a_late_tick_starts_what_is_not_too_late_and_says_what_is_missed() ->
 
 def test_l1_what_was_missed_because_of_a_broken_plan_says_so() -> None:
     (missed, *_due) = Turns().take(NOON + 3 * 3600, TriggerContext(trouble="plan.yaml:1: no steps"))
-    assert missed.reason.startswith("the plan could not be read: plan.yaml:1: no steps; ")
+    assert missed.reason.startswith("the plan could not be started: plan.yaml:1: no steps; ")
 
 
 def test_l1_without_catch_up_a_tick_may_still_be_a_minute_late() -> None:

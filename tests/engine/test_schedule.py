@@ -111,7 +111,7 @@ async def test_l1_a_plan_that_cannot_be_read_holds_up_no_other_and_says_so_after
     (view,) = (await world.schedule.view(world.plan)).triggers
     (_caught_up, missed) = view.state.firings
     assert missed.status == "missed"
-    assert missed.reason.startswith("the plan could not be read: ")
+    assert missed.reason.startswith("the plan could not be started: ")
     assert [plan.trouble for plan in await world.store.plans()] == ["", ""]
 
 
@@ -372,3 +372,27 @@ async def test_l1_a_folder_that_cannot_be_watched_is_told_of(world: World, intak
     world.clock.advance(60)
     _firings, unread = await world.schedule.tick()
     assert ["cannot be watched: Not a directory" in plan.trouble for plan in unread] == [True]
+    (view,) = (await world.schedule.view()).triggers
+    assert "the folder inbox cannot be watched: Not a directory" in view.trouble
+    intake.folder.unlink()
+    (view,) = (await world.schedule.view()).triggers
+    assert view.trouble == "the folder inbox is not there"
+    assert await world.tick(60) == [], "it may come later"
+    intake.folder.mkdir()
+    (view,) = (await world.schedule.view()).triggers
+    assert view.trouble == ""
+
+
+async def test_l1_a_working_directory_that_is_not_there_is_refused_and_told_of_when_it_was_moved_away(
+    world: World, intake: Intake
+) -> None:
+    work = world.project.path / "work"
+    missing = f"the working directory {work} does not exist"
+    with pytest.raises(UsageError, match=missing):
+        await world.schedule.add(intake.plan, work)
+    work.mkdir()
+    await world.schedule.add(intake.plan, work)
+    work.rename(world.project.path / "elsewhere")
+    _firings, unread = await world.schedule.tick()
+    assert [plan.trouble for plan in unread] == [missing]
+    assert [view.trouble for view in (await world.schedule.view()).triggers] == [missing]

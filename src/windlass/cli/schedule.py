@@ -260,7 +260,8 @@ def _head(view: TriggerView) -> str:
     shown = f", next {shown_time(at, view.trigger.zone)}" if at is not None else ""
     paused = f", paused: {view.state.paused}" if view.state.paused else ""
     schedule = f"POST {_hook(view)}" if view.trigger.webhook is not None else view.trigger.schedule
-    return f"{view.trigger.id}: {schedule}{shown}{paused}"
+    trouble = f", {view.trouble}" if view.trouble else ""
+    return f"{view.trigger.id}: {schedule}{shown}{paused}{trouble}"
 
 
 def _hook(view: TriggerView) -> str | None:
@@ -298,6 +299,7 @@ def _data(found: ScheduleView, limit: int = 1) -> dict[str, Any]:
             "refused": view.refused._asdict() | {"at": iso(view.refused.at)} if view.refused is not None else None,
             "next": iso(_next(view)),
             "paused": view.state.paused,
+            "trouble": view.trouble,
             "firings": [_firing_data(firing) for firing in view.state.firings[:limit]],
         }
         for view in found.triggers
@@ -326,7 +328,7 @@ def _unread_data(unread: list[ScheduledPlan]) -> list[dict[str, str]]:
 
 def _tell_unread(unread: list[ScheduledPlan]) -> None:
     for plan in unread:
-        suggest(f"{plan.path} cannot be read, so nothing starts it: {plan.trouble}")
+        suggest(f"nothing starts {plan.path}: {plan.trouble}")
 
 
 def _suggest_tick(found: ScheduleView) -> None:

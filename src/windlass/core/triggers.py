@@ -150,7 +150,7 @@ class TriggerContext(NamedTuple):
     last_tick: float | None = None
     """The time of the last look at the triggers before this one."""
     trouble: str = ""
-    """The reason why the plan could not be read until now."""
+    """The reason why nothing could start the plan until now."""
     spent: Amount = NOTHING
     """Spending of the day by executions of a trigger that has a budget."""
     arrived: Sequence[Arrival] = ()
@@ -337,7 +337,7 @@ class _Times:
         if first is None or not self._is_missed(first):
             return
         zone = self._trigger.zone
-        why = f"the plan could not be read: {seen.trouble}"
+        why = f"the plan could not be started: {seen.trouble}"
         if not seen.trouble:
             last = f"since {shown_time(seen.last_tick, zone)}" if seen.last_tick is not None else "before"
             why = f"at {shown_time(self._now, zone)} no tick had come {last}"

@@ -16,11 +16,12 @@ from fnmatch import fnmatchcase
 from unicodedata import category
 
 from windlass.core.triggers import Arrival
+from windlass.engine.starting import check_workdir
 from windlass.errors import UsageError
 from windlass.plan.triggers import FolderWatch
 from windlass.ports.triggers import WatchedFile
 
-__all__ = ["look_into", "seen_files"]
+__all__ = ["folder_trouble", "look_into", "seen_files"]
 
 Seen = dict[str, WatchedFile]
 _BLOCK = 1024 * 1024
@@ -33,6 +34,16 @@ def seen_files(watch: FolderWatch, workdir: str) -> Seen:
     with _in_words(watch):
         found = {_storable(entry.name): _read(entry) for entry in _entries(watch, workdir)}
         return {name: file for name, file in found.items() if file is not None}
+
+
+def folder_trouble(watch: FolderWatch, workdir: str) -> str:
+    """The reason why no file can come now; empty if there is none. A folder that is not there may still come."""
+    try:
+        with _in_words(watch):
+            _entries(watch, workdir)
+    except UsageError as error:
+        return error.message
+    return "" if os.path.exists(os.path.join(workdir, watch.path)) else f"the folder {watch.path} is not there"
 
 
 def look_into(
@@ -77,10 +88,11 @@ def look_into(
 
 
 def _entries(watch: FolderWatch, workdir: str) -> list[os.DirEntry[str]]:
-    """The files of the folder that fit the pattern; none while there is no such folder."""
+    """The files of the folder that fit the pattern; none while there is no such folder in the working directory."""
     try:
         entries = list(os.scandir(os.path.join(workdir, watch.path)))
     except FileNotFoundError:
+        check_workdir(workdir)
         return []
     fitting = [entry for entry in entries if fnmatchcase(entry.name, watch.files)]
     return [entry for entry in fitting if entry.is_file(follow_symlinks=False)]

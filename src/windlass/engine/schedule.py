@@ -35,11 +35,12 @@ from windlass.core.triggers import (
     watched_file,
 )
 from windlass.engine.engine import Engine
-from windlass.engine.folders import look_into, seen_files
+from windlass.engine.folders import folder_trouble, look_into, seen_files
 from windlass.engine.hooks import arrival_of
 from windlass.engine.observer import STARTING
 from windlass.engine.plans import Prerequisites
 from windlass.engine.run_request import RunRequest
+from windlass.engine.starting import check_workdir
 from windlass.errors import Conflict, JournalError, NotFound, UsageError, WindlassError
 from windlass.faults import fault_point
 from windlass.plan.triggers import FolderWatch, Trigger, triggers_of
@@ -63,6 +64,8 @@ class TriggerView(NamedTuple):
     state: TriggerState
     refused: HookRefusal | None = None
     """Requests to its webhook that were refused."""
+    trouble: str = ""
+    """The reason why no file can come from its folder now."""
 
 
 class ScheduleView(NamedTuple):
@@ -103,6 +106,7 @@ class Schedule:
     async def add(self, path: Path, workdir: Path) -> ScheduleView:
         """Schedule a plan: its triggers start it from now on."""
         plan = ScheduledPlan(str(path.resolve()), str(workdir.resolve()), self._now())
+        check_workdir(plan.workdir)
         triggers = await self._read(plan)
         if not triggers:
             raise UsageError(
@@ -138,7 +142,8 @@ class Schedule:
             refused = await self._store.deliveries.refusals(plan.path) if any(one.webhook for one in triggers) else {}
             for trigger in triggers:
                 state = await self._store.state(plan.path, trigger.id) or first_state(trigger, found.now)
-                found.triggers.append(TriggerView(plan, trigger, state, refused.get(trigger.id)))
+                trouble = await asyncio.to_thread(folder_trouble, trigger.watch, plan.workdir) if trigger.watch else ""
+                found.triggers.append(TriggerView(plan, trigger, state, refused.get(trigger.id), trouble))
         return found
 
     async def pause(self, path: Path, trigger: str | None, reason: str) -> list[str]:
@@ -157,7 +162,7 @@ class Schedule:
         return [view.trigger.id for view in chosen]
 
     async def tick(self, by: str = "tick") -> tuple[list[TriggerFiring], list[ScheduledPlan]]:
-        """Start everything that is due; gives what came of it, and the plans that could not be read."""
+        """Start everything that is due; gives what came of it, and the plans that nothing can start."""
         now = self._now()
         last = max((await self._store.ticks()).values(), default=None)
         await self._store.ticked(by, now)

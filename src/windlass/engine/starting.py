@@ -29,7 +29,7 @@ from windlass.plan.prepare import prepare
 from windlass.plan.template import TemplateProblem
 from windlass.ports import Journal
 
-__all__ = ["Handle", "Starter", "fork_events"]
+__all__ = ["Handle", "Starter", "check_workdir", "fork_events"]
 
 Handle = Callable[[str, int, Task[State] | None], Execution]
 """Makes the handle of an execution that goes on: its id, the sequence it had reached, the task here that drives it."""
@@ -149,10 +149,7 @@ class Starter:
     ) -> ev.ExecutionCreated:
         """Make the first event of an execution, after every check that its plan has to pass."""
         plan, folder = loaded.plan, os.path.abspath(workdir) if workdir else os.getcwd()
-        if not os.path.isdir(folder):
-            raise UsageError(f"the working directory {folder} does not exist")
-        if not _utf8(folder):
-            raise UsageError(f"the name of the working directory {folder!r} is not UTF-8, so it cannot be stored")
+        check_workdir(folder)
         bound = bind_inputs(plan, inputs or {})
         await self._plans.prerequisites(loaded, workdir, anyway=anyway)
         await self._plans.check_programs(plan)
@@ -167,6 +164,14 @@ class Starter:
             environment=self._launcher.environment,
             traceparent=self._caller() if self._caller is not None else "",
         )
+
+
+def check_workdir(folder: str) -> None:
+    """Refuse a folder in which no execution can work."""
+    if not os.path.isdir(folder):
+        raise UsageError(f"the working directory {folder} does not exist")
+    if not _utf8(folder):
+        raise UsageError(f"the name of the working directory {folder!r} is not UTF-8, so it cannot be stored")
 
 
 def _utf8(text: str) -> bool:

@@ -19,7 +19,7 @@ class ScheduledPlan(NamedTuple):
     """The working directory of its executions."""
     added_at: float
     trouble: str = ""
-    """The reason why it could not be read at the last tick."""
+    """The reason why nothing could start it at the last tick."""
 
 
 class TriggerFiring(NamedTuple):
@@ -55,7 +55,7 @@ class TriggerStore(Protocol):
         ...
 
     async def note_trouble(self, path: str, trouble: str) -> None:
-        """Note why a plan cannot be read; empty is that it can."""
+        """Note why nothing can start a plan; empty is that something can."""
         ...
 
     async def remove_plan(self, path: str) -> bool:

@@ -28,4 +28,4 @@ async def tick_once(engine: Engine, store: TriggerStore) -> None:
         _log.log(level, "trigger %s", firing.status, extra={"fields": fields})
     for one in unread:
         if known.get(one.path) != one.trouble:  # it is said once
-            _log.warning("a scheduled plan cannot be read", extra={"fields": {"plan": one.path, "reason": one.trouble}})
+            _log.warning("nothing starts a scheduled plan", extra={"fields": {"plan": one.path, "reason": one.trouble}})
