@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -296,6 +297,36 @@ def test_i1_a_reader_that_goes_away_is_no_error(project: Project, windlass: Wind
     )
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_i1_a_result_that_cannot_be_written_is_told_without_a_traceback(
+    project: Project, windlass: Windlass, unbuffered: str
+) -> None:
+    plan = project.plan("steps: [{id: a, run: 'echo a >> ran; echo a'}]")
+    env = project.env | {"PYTHONUNBUFFERED": unbuffered}
+    for command in (f"run {plan}", f"run {plan} --json", "list", "logs @last --json", "config list --all", "--help"):
+        line = f"{sys.executable} -m windlass {command} > /dev/full"
+        done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done
+        assert done.stderr.endswith("windlass: cannot write to standard output: No space left on device\n")
+        assert "Traceback" not in done.stderr
+        assert ("completed: 1 completed" in done.stderr) == command.startswith("run")
+    assert project.lines("ran") == ["a", "a"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("progress", ["plain", "tty", "rawjson"])
+def test_i1_progress_that_cannot_be_shown_does_not_stop_an_execution(
+    project: Project, windlass: Windlass, progress: str
+) -> None:
+    plan = project.plan("steps: [{id: a, run: seq 5000}, {id: b, run: echo b, needs: a}]")
+    for where in ("2>/dev/full", "2>&1 >/dev/null | true; exit ${PIPESTATUS[0]}"):
+        line = f"{sys.executable} -m windlass run {plan} --progress {progress} {where}"
+        done = subprocess.run(["bash", "-c", line], env=project.env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done
+    assert [head["status"] for head in windlass("list", "--json").json] == ["completed", "completed"]
 
 
 def test_i1_a_terminal_that_knows_ascii_only_breaks_nothing(project: Project, windlass: Windlass) -> None:

@@ -13,6 +13,7 @@ import click
 
 from windlass.cli.command import Group, Option
 from windlass.cli.session import CommandEnd, out_lines, remember_home, report_error
+from windlass.cli.terminal import OutputLost
 from windlass.errors import WindlassError
 
 __all__ = ["COMMANDS", "app", "run_app"]
@@ -181,23 +182,31 @@ app.main_function(options)
 def run_app() -> None:
     """Run the command; every error that is meant for people ends in words and an exit code."""
     try:
+        code = _run_command()
+        sys.stdout.flush()
+    except OutputLost as lost:
+        if not lost.reader_left:  # `windlass list | head` has what it wanted
+            sys.stderr.write(f"windlass: {lost}\n")
+        code = 1
+    sys.exit(code)
+
+
+def _run_command() -> int:
+    try:
         app.main(prog_name="windlass", standalone_mode=False)
     except CommandEnd as stop:
-        sys.exit(stop.code)
+        return stop.code
     except WindlassError as error:
-        sys.exit(report_error(error, "--json" in sys.argv, _command_in(sys.argv[1:])))
+        return report_error(error, "--json" in sys.argv, _command_in(sys.argv[1:]))
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except click.Abort as abort:
         if isinstance(abort.__cause__, KeyboardInterrupt):
-            sys.exit(130)
+            return 130
         sys.stderr.write("Aborted!\n")
-        sys.exit(1)
-    except BrokenPipeError:
-        # The reader of our output went away (`windlass list | head`): nothing to say, nowhere to say it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
+    return 0
 
 
 def _command_in(words: list[str]) -> str:

@@ -395,19 +395,20 @@ def _foretelling(engine: Engine, execution: str, view: View) -> Iterator[None]:
 
 
 def _report(state: State, driven: bool, as_json: bool, stale: Set[str]) -> None:
-    if as_json:
-        print_json(snapshot(state, stale=stale))
-    else:
-        for step in _results(state):
-            write_output(sys.stdout, f"{step.id}: ", shown(step.output))
-        sys.stdout.flush()
-    for line in summary(state, driven, stale):
-        say(line)
-    commands = next_commands(state, driven)
-    if commands:
-        say("next:")
-        for line in commands:
-            suggest(f"  {line}")
+    try:
+        if as_json:
+            print_json(snapshot(state, stale=stale))
+        else:
+            for step in _results(state):
+                write_output(sys.stdout, f"{step.id}: ", shown(step.output))
+            sys.stdout.flush()
+    finally:  # also when the result cannot be written
+        for line in summary(state, driven, stale):
+            say(line)
+        if commands := next_commands(state, driven):
+            say("next:")
+            for line in commands:
+                suggest(f"  {line}")
 
 
 def _results(state: State) -> list[StepState]:

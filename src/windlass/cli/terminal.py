@@ -4,6 +4,9 @@ Names, outputs, errors and results come from plans, steps, agents and servers. `
 stderr, so every command passes here: control characters, escape sequences and invisible direction marks are shown as
 `\\u001b`, which is also how JSON writes them. Rich, which draws with escape sequences of its own, has a way around that
 lets only these through. Colours are kept in a step's own output alone (`write_output`).
+
+Remarks that cannot be written are dropped, for progress that nobody sees must not stop the work; data that cannot be
+written is an error, `OutputLost`.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, TextIO
 
 from windlass.visible import UNSAFE, visible, written_out
 
-__all__ = ["as_message", "clip", "coloured", "protect_streams", "write_output"]
+__all__ = ["OutputLost", "as_message", "clip", "coloured", "protect_streams", "write_output"]
 
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _BUT_COLOURS = re.compile(f"({_COLOUR})|[{UNSAFE}]")
@@ -24,6 +27,14 @@ _BUT_DRAWING = re.compile(rf"({_COLOUR}|\x1b\[[0-9]*[A-GJK]|\x1b\[\?25[hl]|\r)|[
 """Sequences that Rich writes to draw a live view: colours, cursor moves, erasing, hiding the cursor."""
 CONTINUED = "\n  | "
 """Begins every line of a message but its first: a line that a name or an error brings cannot look like one of ours."""
+
+
+class OutputLost(Exception):
+    """Stdout cannot be written: its disk is full, or its reader went away. Whatever else is printed is dropped."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(f"cannot write to standard output: {cause.strerror}")
+        self.reader_left = isinstance(cause, BrokenPipeError)
 
 
 def as_message(text: str) -> str:
@@ -51,15 +62,17 @@ def write_output(stream: TextIO, head: str, output: str) -> None:
 
 def protect_streams() -> None:
     """Let everything that this process prints pass here; a closed stream and one that knows ASCII only work, too."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for name, safe in (("stdin", None), ("stdout", _DataStream), ("stderr", _SafeStream)):
         stream = getattr(sys, name)
         if stream is None:  # closed: `>&-`
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we live
-        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
-            setattr(sys, name, _SafeStream(stream))
+            setattr(sys, name, open(os.devnull, "w" if safe else "r"))  # noqa: SIM115 - for as long as we live
+        elif safe is not None and isinstance(stream, io.TextIOWrapper):
+            setattr(sys, name, safe(stream))
 
 
 class _SafeStream(io.TextIOWrapper):
+    """A stream of remarks; what cannot be written is dropped."""
+
     def __init__(self, stream: io.TextIOWrapper) -> None:
         super().__init__(
             stream.buffer,
@@ -72,10 +85,36 @@ class _SafeStream(io.TextIOWrapper):
         """Rich's name for the stream that it writes to instead."""
 
     def write(self, text: str) -> int:
-        return super().write(visible(text))
+        return self._put(visible(text))
 
     def draw(self, text: str) -> int:
-        return super().write(_BUT_DRAWING.sub(_written_out, text))
+        return self._put(_BUT_DRAWING.sub(_written_out, text))
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._lose(error)
+
+    def _put(self, text: str) -> int:
+        if not text:  # Click tries out a stream with it, and takes no error
+            return 0
+        try:
+            super().write(text)
+        except OSError as error:
+            self._lose(error)
+        return len(text)
+
+    def _lose(self, error: OSError) -> None:
+        """Go on without what could not be written."""
+
+
+class _DataStream(_SafeStream):
+    """Stdout; what cannot be written is an error."""
+
+    def _lose(self, error: OSError) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # also for what is still in its buffer
+        raise OutputLost(error) from error
 
 
 class _RichStream:
