@@ -46,6 +46,8 @@ def test_i1_a_wrong_value_is_refused_and_nothing_is_written(project: Project, wi
         ("a b", "3s", "is not a key"),
         ("grace.more", "3s", "cannot be changed safely"),
         ("budget.week", "3", "budget.week"),
+        ("runtime", "claude_code", "there is no runtime 'claude_code'; did you mean `claude-code`?"),
+        ("env_allow", '["A=B"]', "'A=B' is not the name of a variable"),
     ):
         assert said in windlass("config", "set", key, value, code=2).err, key
         assert file.read_text() == "grace = 3\n"

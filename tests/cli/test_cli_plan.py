@@ -72,7 +72,7 @@ def test_b5_check_refuses_a_runtime_of_the_settings_that_does_not_exist(project:
     project.user_file("config.toml", 'runtime = "claude"')
     plan = project.plan("steps: [{id: a, prompt: x}]")
     for command in (["run"], ["plan", "check"]):
-        assert "there is no runtime 'claude'; did you mean claude-code?" in windlass(*command, plan, code=2).err
+        assert "there is no runtime 'claude'; did you mean `claude-code`?" in windlass(*command, plan, code=2).err
 
 
 def test_b5_show_gives_the_order_and_what_each_waits_for(project: Project, windlass: Windlass) -> None:

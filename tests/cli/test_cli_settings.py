@@ -49,13 +49,16 @@ def test_each_layer_reaches_the_command_line(project: Project, windlass: Windlas
 
 
 def test_everything_wrong_is_told_at_once_with_its_place(project: Project, windlass: Windlass) -> None:
-    project.user_file("config.toml", 'approval_expirey = "1h"\n')
+    project.user_file("config.toml", 'approval_expirey = "1h"\nruntime = "claude_code"\n')
     project.file(".windlass/config.toml", 'env_allow = ["AWS_SECRET_ACCESS_KEY"]\non_pause_expiry = "explode"\n')
     ran = windlass("run", project.plan(PLAN), code=2, WINDLASS_GRACE="soon")
     lines = ran.err.splitlines()
     (unknown,) = [line for line in lines if "approval_expirey" in line]
     assert "did you mean `approval_expiry`?" in unknown
     assert str(project.user) in unknown
+    (runtime,) = [line for line in lines if "claude_code" in line]
+    assert "did you mean `claude-code`?" in runtime
+    assert str(project.user) in runtime
     (value,) = [line for line in lines if "on_pause_expiry" in line]
     assert str(project.home / "config.toml") in value
     (widened,) = [line for line in lines if "env_allow" in line]

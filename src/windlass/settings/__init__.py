@@ -19,7 +19,7 @@ from windlass.errors import UsageError
 from windlass.homes import user_folder
 from windlass.homes.journal_url import PostgresUrl
 from windlass.plan.quantities import Duration
-from windlass.runtimes import RuntimeName
+from windlass.runtimes import RUNTIMES, RuntimeName
 from windlass.settings.project import FREE, RULES, stricter
 from windlass.settings.tables import (
     LOCAL_CHANNELS,
@@ -98,6 +98,12 @@ def _host_and_port(text: str) -> str:
     return text
 
 
+def _variable(text: str) -> str:
+    if not text or "=" in text:
+        raise ValueError(f"{text[:80]!r} is not the name of a variable: it is a name like AWS_PROFILE, without a value")
+    return text
+
+
 class Settings(CheckedValue):
     """All settings. A table that nobody sets is its defaults as they stand here, and is not validated."""
 
@@ -111,11 +117,11 @@ class Settings(CheckedValue):
     """Action of `windlass clean` and every starting engine on executions paused for longer."""
     checkpoints: Literal["step", "stop", "off"] = "step"
     """Update of an execution's automatic checkpoint file: after each step, at each stop, or never."""
-    env_allow: tuple[str, ...] = ()
+    env_allow: tuple[Annotated[str, After(_variable)], ...] = ()
     """Names of environment variables that steps may see, besides PATH, HOME, LANG and the like."""
 
     runtime: str | None = None
-    """The runtime for agents that name none; see `windlass/runtimes.py`."""
+    """The runtime for agents that name none; see `windlass/runtimes.py`. A flag may also name a caller's own."""
     fallback: bool = True
     """Let another runtime of the same family take over when one cannot work."""
     wait_for_quota: bool = True
@@ -178,6 +184,9 @@ def load_settings(
     if own is not None and theirs is not None:
         project = stricter(own, theirs, project)
     environment = _from_environment(env)
+    for source, given in ((user_file, user), (project_file, project), ("WINDLASS_RUNTIME", environment)):
+        if isinstance(name := given.get("runtime"), str) and name not in RUNTIMES:
+            problems.append(f"{source}: `runtime`: there is no runtime {name[:80]!r}; {nearest(name, RUNTIMES)}")
     told = {**environment, **(flags or {})}
     origin = {key: "" if key in (flags or {}) else f"WINDLASS_{key.upper()}: " for key in told}
     settings = _checked({**user, **project, **told}, origin, problems)
@@ -185,7 +194,9 @@ def load_settings(
         problems += [origin.get("notify", f"{user_file}: ") + problem for problem in _misfits(settings)]
     if problems:
         text = "\n".join(f"  {problem}" for problem in problems)
-        raise UsageError(f"invalid settings:\n{text}")
+        raise UsageError(
+            f"invalid settings:\n{text}", advice=("correct them, or remove one from a file: windlass config unset KEY",)
+        )
     assert settings is not None
     return settings
 
