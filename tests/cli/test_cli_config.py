@@ -46,12 +46,25 @@ def test_i1_a_wrong_value_is_refused_and_nothing_is_written(project: Project, wi
         ("a b", "3s", "is not a key"),
         ("grace.more", "3s", "cannot be changed safely"),
         ("budget.week", "3", "budget.week"),
+        ("budget.day", "nan", "budget.day: nan is not a valid amount"),
         ("runtime", "claude_code", "there is no runtime 'claude_code'; did you mean `claude-code`?"),
         ("env_allow", '["A=B"]', "'A=B' is not the name of a variable"),
     ):
         assert said in windlass("config", "set", key, value, code=2).err, key
         assert file.read_text() == "grace = 3\n"
     assert "is not set" in windlass("config", "get", "prices.x", code=2).err
+
+
+def test_i1_a_table_that_was_set_is_removed(project: Project, windlass: Windlass) -> None:
+    file = project.user_file("config.toml", "grace = 3\n")
+    for key, value in (
+        ("mcp.foo", '{command="x"}'),
+        ('prices."gpt-4.1"', "{input=1, output=2}"),
+        ("tools.shell", "{concurrent=2}"),
+    ):
+        windlass("config", "set", key, value)
+        windlass("config", "unset", key)
+        assert file.read_text().strip() == "grace = 3", key
 
 
 def test_i1_a_stronger_value_elsewhere_is_told(project: Project, windlass: Windlass) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,6 +70,8 @@ def set_value(
     from windlass.settings.edit import with_value
 
     path, meant = _path(key), _value(value)
+    if isinstance(meant, float) and not math.isfinite(meant):
+        raise UsageError(f"{key}: {value} is not a valid amount")
     _write(path, lambda old: with_value(old, path, meant), f"{key} = {value}", project, home)
 
 

@@ -112,9 +112,15 @@ def _changed(old: str, change: Callable[[Any], None]) -> str | None:
         document = tomlkit.parse(old)
         change(document)
         new = tomlkit.dumps(document)
-        return new if tomllib.loads(new) == wanted else None
+        return new if _without_empty(tomllib.loads(new)) == _without_empty(wanted) else None
     except (tomllib.TOMLDecodeError, TOMLKitError, AttributeError, TypeError):  # no table where one is needed
         return None
+
+
+def _without_empty(table: dict[str, Any]) -> dict[str, Any]:
+    """The table without empty ones in it: a table that loses its last value may go with it."""
+    inner = {key: _without_empty(value) if isinstance(value, dict) else value for key, value in table.items()}
+    return {key: value for key, value in inner.items() if value != {}}
 
 
 @contextmanager
