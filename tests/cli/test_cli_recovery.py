@@ -167,6 +167,9 @@ def test_d2_a_wrong_decision_is_refused_and_approvals_do_not_list_it(
         (["--done", "pay=not json"], "not JSON"),
         (["--again", "pya"], "pay"),
         (["--detach", "--again", "pay"], "--detach"),
+        (["--done", "pay=7", "--again", "pay"], "choose one of --again, --done and --fail for pay"),
+        (["--fail", "pay", "--again", "pay"], "choose one of --again, --done and --fail for pay"),
+        (["--accept-changes", "--keep-plan"], "choose one of --accept-changes and --keep-plan"),
     ):
         assert said in windlass("resume", execution, *wrong, code=2).err
     (status,) = [s for s in windlass("status", execution, "--json").json["steps"] if s["id"] == "pay"]

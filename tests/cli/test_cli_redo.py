@@ -82,6 +82,8 @@ def test_d10_a_changed_plan_is_refused_before_anything_is_written(
     project.plan("steps: [{id: a, runs: typo}]")
     windlass(command, execution, "b", "--accept-changes", code=2)
     assert "leave out" in windlass(command, execution, "b", "--accept-changes", "--detach", code=2).err
+    both = windlass(command, execution, "b", "--accept-changes", "--keep-plan", code=2)
+    assert "choose one of --accept-changes and --keep-plan" in both.err
     assert project.events(execution) == before, "a refusal changes nothing"
 
 

@@ -11,7 +11,7 @@ from windlass.cli.begin import begin
 from windlass.cli.command import Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.names import ExecutionId, OptionalStepName, StepName
-from windlass.cli.run import AcceptChanges, Detach, KeepPlan, ProgressOption, see_through
+from windlass.cli.run import AcceptChanges, Detach, KeepPlan, ProgressOption, check_plan_choice, see_through
 from windlass.cli.session import (
     AsJson,
     CommandEnd,
@@ -134,6 +134,7 @@ def _redo(
     yes: bool,
     as_json: bool,
 ) -> None:
+    check_plan_choice(request.accept_changes, request.keep_plan)
     if detach and request.accept_changes:
         raise UsageError("--detach cannot be combined with --accept-changes: leave out one of them")
 

@@ -49,7 +49,7 @@ from windlass.plan.strategies import Strategy
 from windlass.runtimes import runtime_names
 from windlass.visible import one_line
 
-__all__ = ["register", "see_through"]
+__all__ = ["check_plan_choice", "register", "see_through"]
 
 
 def _heeded(progress: Progress) -> Progress:
@@ -279,6 +279,7 @@ def resume(
     windlass resume @last
     windlass resume --all      # all that a crash cut off
     """
+    check_plan_choice(accept_changes, keep_plan)
 
     async def work(engine: Engine) -> int:
         decisions = _decisions(engine, again or (), done or (), fail or ())
@@ -304,6 +305,11 @@ def resume(
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
     raise CommandEnd(with_engine(work, home, yes=yes, **_waiting(no_wait)))
+
+
+def check_plan_choice(accept_changes: bool, keep_plan: bool) -> None:
+    if accept_changes and keep_plan:
+        raise UsageError("choose one of --accept-changes and --keep-plan")
 
 
 def watch(
@@ -454,6 +460,10 @@ def _decisions(
         except ValueError as error:
             raise UsageError(f"--done {step}: {value!r} is not JSON: {error}") from error
         found.append(ev.DecisionMade(now, step, "done", by, output))
+    decided: dict[str, str] = {}
+    for made in found:
+        if decided.setdefault(made.step, made.choice) != made.choice:
+            raise UsageError(f"choose one of --again, --done and --fail for {made.step}")
     return found
 
 
