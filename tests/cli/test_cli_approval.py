@@ -99,6 +99,13 @@ def test_c6_unanswered_in_time_fails_closed(project: Project, windlass: Windlass
     assert project.lines("ran") == ["build"]
 
 
+def test_c6_lines_of_a_question_cannot_look_like_the_arguments(project: Project, windlass: Windlass) -> None:
+    gate = '{id: a, run: echo hi, approve: always, question: "ok?\\n  \\"line\\": 1\\nnext:"}'
+    project.plan(f"steps: [{gate}]")
+    told = windlass("run", "plan.yaml", code=3).err.splitlines()
+    assert told[told.index("    ok?") :][:3] == ["    ok?", '  |   "line": 1', "  | next:"]
+
+
 def test_c6_yes_answers_every_question(project: Project, windlass: Windlass, until: Any) -> None:
     assert windlass("run", project.plan(PLAN), "--yes", "--json").json["status"] == "completed"
     assert project.lines("ran") == ["build", "push to staging", "tell"]

@@ -37,6 +37,11 @@ def test_i1_a_template_runs_as_it_is(project: Project, windlass: Windlass, templ
         assert len(list((project.path / "backups").glob("*.tar.gz"))) == 1
 
 
+def test_i1_a_template_is_not_written_into_a_json_file(project: Project, windlass: Windlass) -> None:
+    assert "the templates are YAML" in windlass("init", "first", "--file", "plan.json", code=2).err
+    assert not (project.path / "plan.json").exists()
+
+
 def test_i1_the_templates_with_agents_run(project: Project, windlass: Windlass, served: Served) -> None:
     write = Reply.use("files__write", {"path": "hello.sh", "content": "echo hello\n"})
     model, env = served(write, Reply.say("Written."))

@@ -108,6 +108,8 @@ def test_d4_clean_removes_old_finished_executions_with_their_files(
     assert windlass("clean", "--json").json == {"removed": [], "expired": [], "freed_bytes": 0}, "nothing is old yet"
     told = windlass("clean", "--older-than", "1ms", "--keep", "1", "--dry-run", "--json").json
     assert sorted(told["removed"]) == ids[:2]
+    listed = windlass("clean", "--older-than", "1ms", "--keep", "1", "--dry-run").out.splitlines()
+    assert sorted(line.partition(" ")[0] for line in listed) == ids[:2]
     assert len(project.ids()) == 4
     told = windlass("clean", "--older-than", "1ms", "--keep", "1", "--json").json
     assert sorted(told["removed"]) == ids[:2]

@@ -44,6 +44,8 @@ def init(
     if template not in TEMPLATES:
         known = "\n".join(f"  {name:<9} {about}" for name, about in TEMPLATES.items())
         raise UsageError(f"there is no template {template!r}; there are:\n{known}")
+    if file.suffix == ".json":
+        raise UsageError(f"the templates are YAML, and {file} is a name for JSON: choose one like plan.yaml")
     text = (FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
     text = text.replace("{file}", str(file))
 

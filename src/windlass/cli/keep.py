@@ -12,6 +12,7 @@ from windlass.cli.backup import restore_home
 from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off, start_driver
+from windlass.cli.look import list_line
 from windlass.cli.names import ExecutionId
 from windlass.cli.run import Detach, ProgressOption, see_through
 from windlass.cli.session import (
@@ -152,6 +153,9 @@ def clean(
         freed = 0 if dry_run else await engine.forget(*old)
         if as_json:
             print_json({"removed": gone, "expired": [execution for execution, _ in expired], "freed_bytes": freed})
+        elif dry_run:
+            for head in old:
+                out(list_line(head, head.status))
         space = f"; {freed / 1e6:.1f} MB of disk space freed" if freed else ""
         say(f"{'would remove' if dry_run else 'removed'} {len(gone)} finished executions{space}")
         return 0

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from windlass.engine.observer import Observer
     from windlass.ports import Head
 
-__all__ = ["register"]
+__all__ = ["list_line", "register"]
 
 UNFINISHED = ["pending", "running", "paused"]
 MOST_READ = 100
@@ -154,7 +154,6 @@ async def _show_list(observer: Observer, heads: Sequence[Head], as_json: bool) -
         await observer.verify(head.id)
     waiting = await observer.waiting(heads)
     for head in heads:
-        when = datetime.fromtimestamp(head.created_at).strftime("%Y-%m-%d %H:%M")
         remark = f" ({head.detail})" if head.detail else ""
         if head.id in waiting and not head.detail:
             remark = as_typed(" (waits for approval: windlass approvals)")
@@ -163,9 +162,14 @@ async def _show_list(observer: Observer, heads: Sequence[Head], as_json: bool) -
         damage = observer.damaged.get(head.id)
         if damage is not None:
             remark = f" (was {head.status}; event {damage.seq}: {clip(damage.reason, 80)})"
-        out(f"{head.id}  {when}  {DAMAGED if damage else head.status:<9}  {head.name}{remark}")
+        out(f"{list_line(head, DAMAGED if damage else head.status)}{remark}")
     if any(head.id in observer.damaged for head in heads):
         suggest("damaged executions: restore one with windlass restore FILE, or remove them: windlass clean --damaged")
+
+
+def list_line(head: Head, status: str) -> str:
+    when = datetime.fromtimestamp(head.created_at).strftime("%Y-%m-%d %H:%M")
+    return f"{head.id}  {when}  {status:<9}  {head.name}"
 
 
 _BRIEFLY = ("id", "status", "attempts", "duration_s", "items")

@@ -360,7 +360,7 @@ def _question_lines(step: StepState) -> list[str]:
     return [
         f"  ? {step.id} is waiting for approval of {step.approval.tool} with",
         *(f"    {line}" for line in arguments),
-        *(f"    {line}" for line in step.approval.question.splitlines()),
+        *([f"    {step.approval.question}"] if step.approval.question else ()),
     ]
 
 
