@@ -144,6 +144,76 @@ def test_i3_asking_something_of_an_execution_survives_a_crash_in_between(
     assert set(project.lines("ran")) == {"a"}
 
 
+AGAIN = {"name": "again", "steps": [{"id": "b", "run": "echo b >> ran; exit 1"}]}
+ASKS_TWICE = {
+    "name": "twice",
+    "steps": [{"id": "b", "run": "echo b >> ran; exit 1", "approve": "always"}],
+}
+IN_DOUBT = {
+    "name": "doubt",
+    "steps": [{"id": "b", "run": "echo b >> ran; until [ -e go ]; do sleep 0.02; done", "effect": "once"}],
+}
+
+
+@pytest.mark.parametrize("fault", ["request.begun:1", "request.done:1"])
+def test_i3_a_second_retry_survives_a_crash_in_between(serve: Serve, project: Project, fault: str) -> None:
+    first = serve()
+    execution = first.api.start(AGAIN, wait=60)["id"]
+    path = f"/api/executions/{execution}/steps/b/retry"
+    assert first.api.post(path, idempotency_key="first").status == 200
+    assert first.api.get(f"/api/executions/{execution}?wait=60").json["status"] == "failed"
+    first.stop()
+    dying = serve(WINDLASS_FAULT=fault)
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        dying.api.post(path, idempotency_key="second")
+    server = serve()
+    assert server.api.post(path, idempotency_key="second").status == 200
+    assert server.api.get(f"/api/executions/{execution}?wait=60").json["status"] == "failed"
+    assert [type(event).__name__ for event in project.events(execution)].count("StepRetried") == 2
+    assert server.api.post(path, idempotency_key="third").status == 200
+
+
+def test_i3_a_second_answer_to_a_step_survives_a_crash_in_between(serve: Serve, project: Project, until: Any) -> None:
+    first = serve()
+    execution = first.api.start(ASKS_TWICE)["id"]
+    path, body = f"/api/approvals/{execution}/b", {"allow": True}
+    until(lambda: first.api.get("/api/approvals").json)
+    assert first.api.post(path, body, idempotency_key="first").status == 200
+    assert first.api.get(f"/api/executions/{execution}?wait=60").json["status"] == "failed"
+    edits = {"with": {"run": "echo mended >> ran"}}
+    assert first.api.post(f"/api/executions/{execution}/steps/b/retry", edits).status == 200
+    until(lambda: first.api.get("/api/approvals").json)
+    first.stop()
+    dying = serve(WINDLASS_FAULT="request.begun:1")
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        dying.api.post(path, body, idempotency_key="second")
+    server = serve()
+    until(lambda: server.api.get("/api/approvals").json)
+    assert server.api.post(path, body, idempotency_key="second").status == 200
+    assert server.api.get(f"/api/executions/{execution}?wait=60").json["status"] == "completed"
+    assert project.lines("ran") == ["b", "mended"]
+
+
+def test_i3_a_second_decision_on_a_step_survives_a_crash_in_between(serve: Serve, project: Project, until: Any) -> None:
+    first = serve()
+    execution = first.api.start(IN_DOUBT)["id"]
+    path, body = f"/api/executions/{execution}/decisions", {"step": "b", "choice": "again"}
+    until(lambda: project.lines("ran") == ["b"])
+    first.api.post(f"/api/executions/{execution}/interrupt", {"within": 60})
+    assert first.api.post(path, body, idempotency_key="first").status == 200
+    assert first.api.post(f"/api/executions/{execution}/resume").status == 200
+    until(lambda: project.lines("ran") == ["b", "b"])
+    first.api.post(f"/api/executions/{execution}/interrupt", {"within": 60})
+    first.stop()
+    dying = serve(WINDLASS_FAULT="request.begun:1")
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        dying.api.post(path, body, idempotency_key="second")
+    server = serve()
+    assert server.api.post(path, body, idempotency_key="second").status == 200
+    decided = [event for event in project.events(execution) if type(event).__name__ == "DecisionMade"]
+    assert len(decided) == 2
+
+
 async def test_i3_answers_are_kept_for_a_day(tmp_path: Path) -> None:
     keys = IdempotencyKeys(tmp_path / "windlass.db")
     try:

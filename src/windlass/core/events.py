@@ -297,6 +297,8 @@ class StepRetried(EventBase, frozen=True, tag="step.retried"):
     model: str = ""
     fresh: bool = False
     """Its agent begins a new conversation."""
+    request: str = ""
+    """The id of the request that it is written for, if there is one: a repeated request finds its event by it."""
 
 
 class StepSkipRequested(EventBase, frozen=True, tag="step.skip_requested"):
@@ -304,6 +306,7 @@ class StepSkipRequested(EventBase, frozen=True, tag="step.skip_requested"):
 
     step: str
     by: str
+    request: str = ""
 
 
 class StepExpanded(EventBase, frozen=True, tag="step.expanded"):
@@ -333,6 +336,7 @@ class ApprovalAnswered(EventBase, frozen=True, tag="approval.answered"):
     allow: bool
     by: str
     note: str = ""
+    request: str = ""
 
 
 class AnswerRefused(EventBase, frozen=True, tag="answer.refused"):
@@ -353,6 +357,7 @@ class DecisionMade(EventBase, frozen=True, tag="decision.made"):
     choice: Literal["again", "done", "fail"]
     by: str
     output: Any = None
+    request: str = ""
 
 
 class ProgramBegan(EventBase, frozen=True, tag="program.began"):
@@ -402,6 +407,7 @@ class StepUndone(EventBase, frozen=True, tag="step.undone"):
     by: str = ""
     changes: list[dict[str, str]] = []
     """Changes that were undone, newest first: each with `path`, and the way it was undone."""
+    request: str = ""
 
 
 class OutputWritten(EventBase, frozen=True, tag="output.written"):

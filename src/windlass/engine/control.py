@@ -86,8 +86,12 @@ class Control:
         by: str = "",
         note: str = "",
         digest: str | None = None,
+        request: str | None = None,
     ) -> None:
-        """Answer a request for approval. `digest` binds the answer to the request that the person has seen."""
+        """Answer a request for approval. `digest` binds the answer to the request that the person has seen.
+
+        `request`, here and below, is an id for the event that is written, by which the caller finds it again.
+        """
 
         async def ask() -> None:
             state = await self._observer.state(execution)
@@ -113,7 +117,7 @@ class Control:
                     advice=("see the open question: windlass approvals",),
                 )
             body = {"kind": "approve", "step": step, "digest": asked.digest, "allow": allow}
-            await self._requests.answer(state, {**body, "by": by, "note": note})
+            await self._requests.answer(state, {**body, "by": by, "note": note, "request": request})
 
         await persist(ask)
 
@@ -136,7 +140,15 @@ class Control:
         return exact_rule(self._agents.settings.permissions, asked.tool, asked.input)
 
     async def approve_always(
-        self, execution: str, step: str, rule: str, *, by: str = "", note: str = "", digest: str | None = None
+        self,
+        execution: str,
+        step: str,
+        rule: str,
+        *,
+        by: str = "",
+        note: str = "",
+        digest: str | None = None,
+        request: str | None = None,
     ) -> None:
         """Allow what an agent asks, and save the rule that was shown, so that nobody is asked for it again.
 
@@ -148,7 +160,7 @@ class Control:
 
         file = user_folder() / "config.toml"
         await asyncio.to_thread(add_allowed, file, rule, dry=True)
-        await self.approve(execution, step, by=by, note=note, digest=digest)
+        await self.approve(execution, step, by=by, note=note, digest=digest, request=request)
         await asyncio.to_thread(add_allowed, file, rule)
         assert self._agents is not None
         # Attempts that begin from now on, here; other processes read the file when they start.
@@ -165,9 +177,10 @@ class Control:
         *,
         by: str = "",
         output: Any = None,
+        request: str | None = None,
     ) -> None:
         """Decide the unknown outcome of an attempt."""
-        body = {"kind": "decide", "step": step, "choice": choice, "by": by, "output": output}
+        body = {"kind": "decide", "step": step, "choice": choice, "by": by, "output": output, "request": request}
 
         async def ask() -> None:
             state = await self._observer.state(execution)
@@ -216,6 +229,7 @@ class Control:
         model: str | None = None,
         fresh: bool = False,
         by: str = "",
+        request: str | None = None,
     ) -> State:
         """Have a failed step, or the failed items of a foreach, tried again: with other arguments, on another runtime.
 
@@ -232,11 +246,11 @@ class Control:
             tools = self._launcher.attempt_runner.tools
             changes = check_edits(find_step(state, step), edits or {}, runtime, model, tools)
             body = {"kind": "retry", "edits": changes, "runtime": runtime, "model": model, "fresh": fresh, "by": by}
-            return await self._requests.redo(state, step, body)
+            return await self._requests.redo(state, step, {**body, "request": request})
 
         return await persist(ask)
 
-    async def skip(self, execution: str, step: str, *, by: str = "") -> State:
+    async def skip(self, execution: str, step: str, *, by: str = "", request: str | None = None) -> State:
         """Do without a step: it is stopped if it runs, and dependents run with a null output.
 
         Returns when the request is on disk. One that ended failed or partial is reopened, and paused until `resume`.
@@ -245,7 +259,7 @@ class Control:
         async def ask() -> State:
             state = await self._observer.state(execution)
             await self._requests.refuse_attempts(state, "skip", step)
-            return await self._requests.redo(state, step, {"kind": "skip", "by": by})
+            return await self._requests.redo(state, step, {"kind": "skip", "by": by, "request": request})
 
         return await persist(ask)
 
@@ -280,7 +294,9 @@ class Control:
         await persist(ask)
         return (await self.context(execution, step))[0]
 
-    async def undo(self, execution: str, step: str, *, by: str = "") -> list[dict[str, str]]:
+    async def undo(
+        self, execution: str, step: str, *, by: str = "", request: str | None = None
+    ) -> list[dict[str, str]]:
         """Undo a finished step's changes of files: returns the undone changes, newest first (H2).
 
         Refused while a process drives the execution, and where a file was changed since: then nothing is touched.
@@ -298,6 +314,7 @@ class Control:
                 home=attempt_runner.folder.parent,
                 now=self._clock.now(),
                 by=by,
+                request=request or "",
             )
             after = state.seq
             state.apply(event)
@@ -434,7 +451,16 @@ class Control:
 
 
 async def take_back(
-    state: State, step: StepState, *, driven: bool, tools: Toolbox, folder: Path, home: Path, now: float, by: str
+    state: State,
+    step: StepState,
+    *,
+    driven: bool,
+    tools: Toolbox,
+    folder: Path,
+    home: Path,
+    now: float,
+    by: str,
+    request: str,
 ) -> ev.StepUndone:
     """Undo the changes of the step and its items; returns the event to write."""
     _refuse_untimely(state, step, driven)
@@ -456,7 +482,7 @@ async def take_back(
             else f"step {step.id} has nothing to undo: its agent changed no file that was recorded",
             advice=("changes by commands and other programs are not recorded",) if not step.prepared.is_agent else (),
         )
-    return ev.StepUndone(now, step.id, by, changes)
+    return ev.StepUndone(now, step.id, by, changes, request)
 
 
 def _refuse_untimely(state: State, step: StepState, driven: bool) -> None:

@@ -32,7 +32,7 @@ def to_events(state: State, message: Message, now: float) -> list[ev.Event]:
 
 def _to_event(state: State, message: Message, now: float) -> ev.Event | None:
     body = message.body
-    by = str(body.get("by", ""))
+    by, request = str(body.get("by", "")), str(body.get("request") or "")
     match body.get("kind"):
         case "pause" | "interrupt" | "cancel" as kind:
             reason = str(body.get("reason", ""))
@@ -44,7 +44,7 @@ def _to_event(state: State, message: Message, now: float) -> ev.Event | None:
             step = state.questions.get(str(body["step"]))
             if step is None or step.waiting_for != "outcome":
                 return None
-            return ev.DecisionMade(now, step.id, body["choice"], by, body.get("output"))
+            return ev.DecisionMade(now, step.id, body["choice"], by, body.get("output"), request)
         case "refused":
             return ev.AnswerRefused(now, str(body["what"]), by, str(body.get("step", "")))
         case "budget":
@@ -55,7 +55,7 @@ def _to_event(state: State, message: Message, now: float) -> ev.Event | None:
                 return None
             return ev.AgentSummaryRequested(now, step.id, by)
         case "retry" | "skip":
-            return _redo(state, now, by, body)
+            return _redo(state, now, by, request, body)
         case _:
             return None
 
@@ -67,8 +67,8 @@ def _approval(state: State, now: float, body: dict[str, Any]) -> ev.ApprovalAnsw
         return None
     if now >= asked.expires_at:
         return None  # too late: unanswered in time, it fails closed
-    by, note = str(body.get("by", "")), str(body.get("note", ""))
-    return ev.ApprovalAnswered(now, step.id, asked.digest, bool(body["allow"]), by, note)
+    by, note, request = str(body.get("by", "")), str(body.get("note", "")), str(body.get("request") or "")
+    return ev.ApprovalAnswered(now, step.id, asked.digest, bool(body["allow"]), by, note, request)
 
 
 def _say(state: State, now: float, body: dict[str, Any]) -> list[ev.Event]:
@@ -84,7 +84,7 @@ def _say(state: State, now: float, body: dict[str, Any]) -> list[ev.Event]:
     return say_events(state, step, told)
 
 
-def _redo(state: State, now: float, by: str, body: dict[str, Any]) -> ev.Event | None:
+def _redo(state: State, now: float, by: str, request: str, body: dict[str, Any]) -> ev.Event | None:
     """Make a retry or a skip, unless the step has moved on since it was asked for."""
     step = state.steps.get(str(body["step"]))
     try:
@@ -92,12 +92,12 @@ def _redo(state: State, now: float, by: str, body: dict[str, Any]) -> ev.Event |
             return None
         if body["kind"] == "skip":
             check_skip(state, step)
-            return ev.StepSkipRequested(now, step.id, by or "somebody")
+            return ev.StepSkipRequested(now, step.id, by or "somebody", request)
         check_retry(state, step)
     except UsageError:
         return None
     edits, runtime, model = body.get("edits") or {}, str(body.get("runtime") or ""), str(body.get("model") or "")
-    return ev.StepRetried(now, step.id, by, edits, runtime, model, bool(body.get("fresh")))
+    return ev.StepRetried(now, step.id, by, edits, runtime, model, bool(body.get("fresh")), request)
 
 
 def _budget_answer(now: float, by: str, body: dict[str, Any]) -> ev.BudgetAnswered | None:

@@ -126,7 +126,7 @@ class Requests:
 
     async def _put(self, state: State, body: dict[str, Any]) -> list[ev.Event]:
         """Put a request to the execution; returns the events since, once it is read."""
-        body, since = {**body, "request": new_id()}, state.seq
+        body, since = {**body, "request": body.get("request") or new_id()}, state.seq
         if state.id in self._drivers:
             await self._drivers.deliver(state.id, body)
         elif self._drivers.driven(state):

@@ -2,9 +2,10 @@
 
 `IdempotencyMiddleware` wraps the application, inside the guard and `SoundBodies`. Requests with one key run one after
 the other, so that the second finds the first one's answer. `IdempotencyKeys` is their table in the journal's file. A
-row is on disk before its request is begun, with the id that an execution started by it will have; the answer is on disk
-before anybody gets it. So after a crash in between, the same key finds out what became of it: the execution of that id
-is there, or nothing was done. Only answers that mean "done" are stored; an error leaves the key free.
+row is on disk before its request is begun, with the id that an execution started by it, or an event written for it,
+will have; the answer is on disk before anybody gets it. So after a crash in between, the same key finds out what became
+of it: the execution or the event of that id is there, or nothing was done. Only answers that mean "done" are stored; an
+error leaves the key free.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class KnownRequest(NamedTuple):
     digest: str
     """Of the request, to know it from another one under the same key."""
     execution: str
-    """The id that is kept for an execution that it starts."""
+    """The id that is kept for an execution that it starts, or an event that it writes."""
     fresh: bool
     """Begun for the first time."""
     status: int | None = None
@@ -119,8 +120,8 @@ _TICKET = "windlass.ticket"
 class Ticket(NamedTuple):
     """The key's entry, as the handler of its request needs it: safe to repeat after a crash in between."""
 
-    execution: str | None = None
-    """The id for an execution that it starts; None leaves it to the engine."""
+    id: str | None = None
+    """The id for an execution that it starts, and for the message or the event that it writes; None without a key."""
     again: bool = False
     """The request was begun before, by a server that died before it answered: it may be done."""
 

@@ -18,7 +18,6 @@ from windlass.core.questions import question_id
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
-from windlass.engine.lookup import find_step
 from windlass.engine.preview import asked_change
 from windlass.engine.run_request import RunRequest
 from windlass.errors import Ambiguous, NotFound, UsageError
@@ -103,7 +102,7 @@ def control_routes(service: Service) -> APIRouter:
         """A new execution that keeps what this one completed before `from_step`."""
         wanted = body or request_models.Fork()
         origin = await engine.find(execution)
-        made = ticket_of(request).execution
+        made = ticket_of(request).id
         if not (made and ticket_of(request).again and await engine.journal.heads(prefix=made)):
             given = wanted.model_dump(include={"plan", "plan_text", "plan_file"}, exclude_none=True)
             plan = await asyncio.to_thread(RunRequest(**given).load, engine) if given else None
@@ -130,9 +129,10 @@ def answer_routes(service: Service) -> APIRouter:
     async def decide(request: Request, execution: Id, body: request_models.Decision) -> Response:
         """Settle an attempt whose outcome nobody saw."""
         head = await engine.find(execution)
-        if not (ticket_of(request).again and await _decided(engine, head.id, body)):
+        if await _written(engine, head.id, request) is None:
+            name = ticket_of(request).id
             with not_now():
-                await engine.settle(head.id, body.step, body.choice, by=BY, output=body.output)
+                await engine.settle(head.id, body.step, body.choice, by=BY, output=body.output, request=name)
         return told(await engine.state(head.id))
 
     @router.post("/budget", responses={200: {"model": answer_models.Snapshot}, **refusals})
@@ -161,14 +161,6 @@ def step_routes(service: Service) -> APIRouter:
     engine = service.engine
     answers = {200: {"model": answer_models.Snapshot}, **problems(404, 409, 415)}
 
-    async def asked_before(request: Request, execution: str, step: str, kind: type[ev.Event]) -> bool:
-        """Tell whether this very request was saved by a server that died before it answered."""
-        if not ticket_of(request).again:
-            return False
-        events = [entry.event for entry in await engine.journal.read(execution)]
-        last = next((e for e in reversed(events) if isinstance(e, ev.StepRetried | ev.StepSkipRequested)), None)
-        return isinstance(last, kind) and (last.step, last.by) == (step, BY)
-
     async def go_on(state: State, wanted: request_models.RetryStep | request_models.Skip) -> Response:
         if wanted.resume and not state.status.finished and not engine.driven(state):
             with not_now():
@@ -182,7 +174,7 @@ def step_routes(service: Service) -> APIRouter:
         """Try a failed step again, also after the execution's end; of a foreach, the failed items only."""
         wanted = body or request_models.RetryStep()
         head = await engine.find(execution)
-        if await asked_before(request, head.id, step, ev.StepRetried):
+        if await _written(engine, head.id, request) is not None:
             return await go_on(await engine.state(head.id), wanted)
         with not_now():
             await _check_plan(engine, head.id, "retry", step, wanted)
@@ -194,6 +186,7 @@ def step_routes(service: Service) -> APIRouter:
                 model=wanted.model,
                 fresh=wanted.fresh,
                 by=BY,
+                request=ticket_of(request).id,
             )
         return await go_on(state, wanted)
 
@@ -211,7 +204,7 @@ def step_routes(service: Service) -> APIRouter:
         one goes on with it in a fork."""
         head = await engine.find(execution)
         with not_now():
-            name = ticket_of(request).execution
+            name = ticket_of(request).id
             receipt = await engine.say(head.id, step, body.text, by=BY, within=body.within, id=name)
             if body.resume and not receipt.state.status.finished and not engine.driven(receipt.state):
                 keep = body.keep_plan or receipt.forked
@@ -222,13 +215,11 @@ def step_routes(service: Service) -> APIRouter:
     async def undo(request: Request, execution: Id, step: StepId) -> Response:
         """Undo the file changes of a finished step, unless a file was changed since."""
         head = await engine.find(execution)
-        if ticket_of(request).again:
-            events = [entry.event for entry in await engine.journal.read(head.id)]
-            last = next((e for e in reversed(events) if isinstance(e, ev.StepUndone) and e.step == step), None)
-            if last is not None and last.by == BY:  # by this very request, whose server did not live to say so
-                return answer({"execution": head.id, "step": step, "changes": last.changes})
+        written = await _written(engine, head.id, request)
+        if isinstance(written, ev.StepUndone):
+            return answer({"execution": head.id, "step": step, "changes": written.changes})
         with not_now():
-            changes = await engine.undo(head.id, step, by=BY)
+            changes = await engine.undo(head.id, step, by=BY, request=ticket_of(request).id)
         return answer({"execution": head.id, "step": step, "changes": changes})
 
     @router.post("/skip", responses=answers)
@@ -236,11 +227,11 @@ def step_routes(service: Service) -> APIRouter:
         """Skip a step, also after the execution's end: steps that depend on it run with a null output."""
         wanted = body or request_models.Skip()
         head = await engine.find(execution)
-        if await asked_before(request, head.id, step, ev.StepSkipRequested):
+        if await _written(engine, head.id, request) is not None:
             return await go_on(await engine.state(head.id), wanted)
         with not_now():
             await _check_plan(engine, head.id, "skip", step, wanted)
-            state = await engine.skip(head.id, step, by=BY)
+            state = await engine.skip(head.id, step, by=BY, request=ticket_of(request).id)
         return await go_on(state, wanted)
 
     return router
@@ -254,9 +245,13 @@ async def _check_plan(
         await engine.check_changes(execution, command, step, keep_plan=wanted.keep_plan)
 
 
-async def _decided(engine: Engine, execution: str, decision: request_models.Decision) -> bool:
-    made = (entry.event for entry in await engine.journal.read(execution))
-    return any(isinstance(e, ev.DecisionMade) and (e.step, e.by) == (decision.step, BY) for e in made)
+async def _written(engine: Engine, execution: str, request: Request) -> ev.Event | None:
+    """The event of this very request, if it was written by a server that died before it answered."""
+    ticket = ticket_of(request)
+    if not ticket.again:
+        return None
+    events = (entry.event for entry in await engine.journal.read(execution))
+    return next((event for event in events if getattr(event, "request", "") == ticket.id), None)
 
 
 def _answers(wanted: request_models.Resume, now: float) -> tuple[list[ev.DecisionMade], list[ev.BudgetAnswered]]:
@@ -348,16 +343,15 @@ def approval_routes(service: Service) -> APIRouter:
         if body.digest is not None and digest is not None and body.digest != digest:
             raise NotNow("the digest is of another question than the id")
         wanted = body.digest or digest
-        if ticket_of(request).again:
-            state = await engine.state(execution)
-            before = (find_step(state, step).answers or {}).values()
-            if any(a.by == BY and a.allow == body.allow and wanted in (None, a.digest) for a in before):
-                return told(state)  # it was answered by this very request, whose server did not live to say so
-        with not_now():
-            if body.always is not None:
-                await _allow_always(service, execution, step, body, wanted)
-            else:
-                await engine.approve(execution, step, allow=body.allow, by=BY, note=body.note, digest=wanted)
+        if await _written(engine, execution, request) is None:
+            name = ticket_of(request).id
+            with not_now():
+                if body.always is not None:
+                    await _allow_always(service, execution, step, body, wanted, name)
+                else:
+                    await engine.approve(
+                        execution, step, allow=body.allow, by=BY, note=body.note, digest=wanted, request=name
+                    )
         return told(await engine.state(execution))
 
     @router.get("/{execution}/{step}/rule", responses={200: {"model": answer_models.AlwaysRule}, **refusals})
@@ -381,13 +375,20 @@ async def _shown_rule(service: Service, execution: str, step: str) -> str:
 
 
 async def _allow_always(
-    service: Service, execution: str, step: str, body: request_models.ApprovalAnswer, digest: str | None
+    service: Service,
+    execution: str,
+    step: str,
+    body: request_models.ApprovalAnswer,
+    digest: str | None,
+    name: str | None,
 ) -> None:
     if not body.allow:
         raise UsageError("only what is allowed can be allowed always")
     await _shown_rule(service, execution, step)
     assert body.always is not None
-    await service.engine.approve_always(execution, step, body.always, by=BY, note=body.note, digest=digest)
+    await service.engine.approve_always(
+        execution, step, body.always, by=BY, note=body.note, digest=digest, request=name
+    )
 
 
 async def _answered(engine: Engine, approval: str) -> list[tuple[str, str, str]]:

@@ -43,10 +43,10 @@ def execution_routes(service: Service) -> APIRouter:
     async def start(request: Request, order: request_models.NewExecution, wait: Wait = 0.0) -> Response:
         """Start a plan or tasks. The answer comes when the start is on disk, or with `wait` later."""
         ticket = ticket_of(request)
-        if ticket.again and ticket.execution and await engine.journal.heads(prefix=ticket.execution):
-            execution = ticket.execution
+        if ticket.again and ticket.id and await engine.journal.heads(prefix=ticket.id):
+            execution = ticket.id
         else:
-            execution = (await order.request().start(engine, id=ticket.execution)).id
+            execution = (await order.request().start(engine, id=ticket.id)).id
         await service.wait(execution, wait)
         return told(await engine.state(execution), 201, {"location": f"/api/executions/{execution}"})
 
