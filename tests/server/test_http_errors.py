@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -207,3 +209,22 @@ async def test_c5_what_nobody_foresaw_shows_no_innards_and_is_in_the_log(caplog:
     line = JsonLines(Redactor(more={"x": "the innards"})).format(record)
     assert json.loads(line)["request"] == number
     assert "ZeroDivisionError: [x]" in json.loads(line)["error"]
+
+
+def test_c5_a_home_that_is_gone_is_trouble_with_the_journal(server: Server, project: Project) -> None:
+    away = project.home.with_name("away")
+    project.home.rename(away)
+    try:
+        check(server.api.post("/api/executions", {"plan": ONE}), 503)
+        check(server.api.post("/api/executions", {"plan": ONE}, idempotency_key="k"), 503)
+    finally:
+        away.rename(project.home)
+
+
+def test_c5_a_checkpoint_that_cannot_be_written_is_trouble_with_the_journal(server: Server, project: Project) -> None:
+    execution = server.api.start(ONE, wait=60)["id"]
+    path = f"/api/executions/{execution}/checkpoint"
+    folder = Path(server.api.post(path).json["path"]).parent
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    check(server.api.post(path), 503)

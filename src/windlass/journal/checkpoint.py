@@ -34,6 +34,7 @@ from windlass.clock import iso
 from windlass.core.events import FORMAT, Event, ExecutionCreated, ExecutionPaused, decode, encode
 from windlass.core.state import fold
 from windlass.errors import UsageError
+from windlass.journal.database import translate
 
 __all__ = ["BadCheckpoint", "CheckpointFolder", "read_checkpoint"]
 
@@ -56,10 +57,11 @@ class CheckpointFolder:
     def write(self, execution: str, events: Sequence[Event], now: float) -> Path:
         """Write a new file that stays until the execution is removed."""
         folder = self._folder / execution / "checkpoints"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         stamp = (iso(now) or "").replace(":", "").replace("-", "")
         path = folder / f"{len(events):08d}-{stamp}.json"
-        _Growing.begun(str(path), execution, events, now, sync=True)
+        with translate(path):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _Growing.begun(str(path), execution, events, now, sync=True)
         return path
 
     def saved(self, execution: str) -> int:

@@ -11,6 +11,8 @@ import os
 import uuid
 from pathlib import Path
 
+from windlass.journal.database import translate
+
 __all__ = ["Presence"]
 
 _mine: dict[str, int] = {}
@@ -25,10 +27,11 @@ class Presence:
 
     def enlist(self, label: str = "") -> str:
         """A new driver of this process; alive until `leave` or death."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
         driver = "-".join(filter(None, (str(os.getpid()), label, uuid.uuid4().hex[:12])))
-        descriptor = os.open(self._folder / driver, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with translate(self._folder):
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self._folder / driver, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _mine[driver] = descriptor
         self._enlisted.append(driver)
         return driver

@@ -24,12 +24,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windlass.clock import Clock
+from windlass.errors import JournalError
 from windlass.faults import fault_point
 from windlass.ids import new_id
 from windlass.journal.database import Database, SqlConnection, SqlStore
 from windlass.journal.schema import open_database
 from windlass.server.bodies import BODY
-from windlass.server.problems import problem
+from windlass.server.problems import of_error, problem
 
 __all__ = ["KEPT_FOR", "IdempotencyKeys", "IdempotencyMiddleware", "ticket_of"]
 
@@ -149,6 +150,12 @@ class IdempotencyMiddleware:
             text = f"send one Idempotency-Key of 1 to {LONGEST_KEY} printable characters"
             await problem(400, "not a key", text)(scope, receive, send)
             return
+        try:
+            await self._once(key, scope, receive, send)
+        except JournalError as error:
+            await of_error(error)(scope, receive, send)
+
+    async def _once(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
         digest = _digest(scope)
         async with self._in_line(key):
             kept = await self._keys.begin(key, digest, self._clock.now())

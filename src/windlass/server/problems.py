@@ -32,7 +32,7 @@ from windlass.errors import (
     WindlassError,
 )
 
-__all__ = ["MEDIA_TYPE", "REQUEST", "NotNow", "install", "not_now", "problem", "unexpected"]
+__all__ = ["MEDIA_TYPE", "REQUEST", "NotNow", "install", "not_now", "of_error", "problem", "unexpected"]
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST = "windlass.request"
