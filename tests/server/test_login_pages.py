@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from server_process import Api
@@ -59,6 +61,24 @@ def test_c6_a_link_shows_one_question_and_takes_one_answer(server: Server, proje
     assert (project.path / "a.txt").read_text() == f"{NEW}\n"
     assert nobody.get(asked["link"]).status == 410
     assert nobody("POST", asked["link"], headers=form, raw=b"answer=deny").status == 410
+
+
+def test_c6_a_link_whose_answer_could_not_be_saved_says_so(server: Server, project: Project, until: Any) -> None:
+    execution = server.api.start(ASKS)["id"]
+    (asked,) = until(lambda: server.api.get("/api/approvals").json)
+    from_a_step = (
+        "import sys, urllib.request, urllib.error\n"
+        f"request = urllib.request.Request({server.address + asked['link']!r}, b'answer=allow')\n"
+        f"request.add_header('Origin', {server.address!r})\n"
+        "try:\n    urllib.request.urlopen(request)\n"
+        "except urllib.error.HTTPError as error:\n    print(error.code, error.read().decode())\n"
+    )
+    project.file("answer.py", from_a_step)
+    plan = {"name": "sly", "steps": [{"id": "a", "run": [sys.executable, "answer.py"]}]}
+    said = json.dumps(server.api.start(plan, wait=60)["steps"][0]["output"])
+    assert "403 " in said
+    assert "<h1>Not answered</h1>" in said
+    assert [one["execution"] for one in server.api.get("/api/approvals").json] == [execution]
 
 
 def test_c6_a_forged_link_opens_nothing(server: Server, until: Any) -> None:

@@ -12,11 +12,11 @@ from starlette.routing import Route
 
 from windlass.engine.engine import Engine
 from windlass.engine.preview import asked_change, rests_on
-from windlass.errors import WindlassError
+from windlass.errors import NotFound, WindlassError
 from windlass.redact import Redactor
 from windlass.server.access import SESSION_LIFE, Access
 from windlass.server.guard import LOG_IN
-from windlass.server.problems import problem
+from windlass.server.problems import NotNow, not_now, of_error, problem
 from windlass.visible import visible
 
 __all__ = ["approval_pages", "login_routes"]
@@ -105,9 +105,13 @@ def approval_pages(engine: Engine, access: Access) -> list[Route]:
             return _page("Bad answer", "<p>Answer allow or deny.</p>", 400)
         try:
             by = f"link sent to {sent_to}" if sent_to else "link"
-            await engine.approve(execution, step, allow=word == "allow", by=by, note=note, digest=digest)
-        except WindlassError as error:
+            with not_now():
+                await engine.approve(execution, step, allow=word == "allow", by=by, note=note, digest=digest)
+        except (NotNow, NotFound) as error:
             return _page("Answered", f"<p>{html.escape(error.message)}</p>", 410)
+        except WindlassError as error:
+            text = f"<p>Your answer was not saved: {html.escape(error.message)}</p>"
+            return _page("Not answered", text, of_error(error).status_code)
         return _page("Thank you", f"<p>Your answer was saved: {word}.</p>")
 
     return [
