@@ -85,7 +85,7 @@ def test_l1_what_is_no_signed_delivery_is_refused_and_why_has_the_reason(hook: H
     assert [one.status for one in (wrong, unsigned, odd)] == [401] * 3
     assert wrong.json == unsigned.json == odd.json
     assert "PUSH_SECRET" not in wrong.body.decode()
-    assert "requests that were refused: " in hook.why()
+    wait_until(lambda: "requests that were refused: 3" in hook.why(), "all are written without another request")
     assert "its signature is not that of the secret in PUSH_SECRET" in hook.why()
 
     # and so is what is signed, or asked for elsewhere, but no delivery
@@ -98,6 +98,15 @@ def test_l1_what_is_no_signed_delivery_is_refused_and_why_has_the_reason(hook: H
     assert hook.send({}, Origin="https://elsewhere.example").status == 403
     assert hook.server.api("GET", hook.path, headers={"Authorization": ""}).status == 401
     assert hook.project.ids() == []
+
+
+def test_l1_refused_requests_are_counted_over_the_end_of_the_server(hook: Hook) -> None:
+    for _ in range(8):
+        assert hook.send({"ref": "main"}, secret="another secret of another sender").status == 401
+    assert hook.send(b"{", "d-1").status == 400
+    hook.server.stop()
+    assert "requests that were refused: 9" in hook.why()
+    assert "its body is not sound JSON" in hook.why()
 
 
 def test_l1_other_events_and_deliveries_during_a_pause_are_skipped_and_why_says_so(hook: Hook) -> None:

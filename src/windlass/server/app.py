@@ -18,7 +18,7 @@ from windlass.server import problems
 from windlass.server.bodies import SoundBodies
 from windlass.server.dashboard import dashboard_routes
 from windlass.server.guard import MAX_BODY, Guard, Peers
-from windlass.server.hooks import hook_routes
+from windlass.server.hooks import Hooks, hook_routes
 from windlass.server.idempotency import IdempotencyMiddleware
 from windlass.server.login_pages import approval_pages, login_routes
 from windlass.server.logs import RequestLog
@@ -52,11 +52,13 @@ def create_routes(service: Service) -> FastAPI:
     from windlass.server.mcp.serve import mcp_http_app
 
     mcp = mcp_http_app(service)
+    hooks = Hooks(service.engine, service.triggers)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(service.running())
+            stack.push_async_callback(hooks.close)
             await stack.enter_async_context(mcp)
             yield
 
@@ -90,6 +92,6 @@ def create_routes(service: Service) -> FastAPI:
     app.include_router(stream_routes(service.feed))
     app.include_router(saved_routes(app, service.engine))
     app.router.routes += [*login_routes(service.access), *approval_pages(service.engine, service.access)]
-    app.router.routes += hook_routes(service.engine, service.triggers, service.delivered)
+    app.router.routes += hook_routes(hooks, service.engine, service.triggers, service.delivered)
     app.router.routes += [Route("/mcp", endpoint=mcp), *dashboard_routes()]
     return app

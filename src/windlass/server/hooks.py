@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -25,12 +26,12 @@ from windlass.ports.triggers import ScheduledPlan, TriggerStore
 from windlass.server.bodies import body_refusal
 from windlass.server.problems import problem
 
-__all__ = ["MAX_DELIVERY", "hook_routes"]
+__all__ = ["MAX_DELIVERY", "Hooks", "hook_routes"]
 
 MAX_DELIVERY = 1024 * 1024
 """Bytes that a delivery may bring: they become an input of an execution."""
 REFUSALS_EVERY = 1.0
-"""Seconds between writes about refused requests: anybody can send them."""
+"""Seconds that refused requests wait for others before they are written: anybody can send them."""
 _log = logging.getLogger("windlass.server")
 
 
@@ -40,15 +41,17 @@ class _Hook(NamedTuple):
     webhook: WebhookTrigger
 
 
-class _Hooks:
+class Hooks:
     """The webhooks of scheduled plans. A plan is read again when its file has changed."""
 
     def __init__(self, engine: Engine, store: TriggerStore) -> None:
         self._engine, self._store = engine, store
         self._read: dict[str, tuple[tuple[int, ...], dict[str, _Hook]]] = {}
         """By plan: the file's identity when it was read, and its hooks by path."""
-        self._refused: dict[tuple[str, str], tuple[float, int]] = {}
-        """The time of the last write about refused requests of a trigger, and the number since."""
+        self._refused: dict[tuple[str, str], HookRefusal] = {}
+        """Refused requests of triggers that are not written yet."""
+        self._writing: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
 
     async def find(self, path: str) -> _Hook | None:
         for plan in await self._store.plans():
@@ -79,22 +82,35 @@ class _Hooks:
         hooks = [_Hook(plan.path, one.id, one.webhook) for one in triggers if one.webhook is not None]
         return {hook_path(hook.plan, hook.trigger): hook for hook in hooks}
 
-    async def refuse(self, hook: _Hook, reason: str) -> None:
-        """Note a refused request for `schedule why`."""
+    def refuse(self, hook: _Hook, reason: str) -> None:
+        """Note a refused request for `schedule why`; it is written a second later, with others that come until then."""
         fields = {"plan": hook.plan, "trigger": hook.trigger, "reason": reason}
         _log.warning("a request to a webhook was refused", extra={"fields": fields})
         now, key = self._engine.clock.now(), (hook.plan, hook.trigger)
-        last, since = self._refused.get(key, (0.0, 0))
-        if 0 <= now - last < REFUSALS_EVERY:
-            self._refused[key] = last, since + 1
-            return
-        self._refused[key] = now, 0
-        await self._store.deliveries.refuse(hook.plan, hook.trigger, HookRefusal(since + 1, now, reason))
+        before = self._refused[key].number if key in self._refused else 0
+        self._refused[key] = HookRefusal(before + 1, now, reason)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_soon(), name="windlass-refused-requests")
+
+    async def _write_soon(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), REFUSALS_EVERY)
+        while self._refused:
+            (plan, trigger), refusal = self._refused.popitem()
+            try:
+                await self._store.deliveries.refuse(plan, trigger, refusal)
+            except JournalError as error:
+                _log.error("refused requests to a webhook were not noted: %s", error.message)
+
+    async def close(self) -> None:
+        """Write what is not written yet."""
+        self._closing.set()
+        if self._writing is not None:
+            await self._writing
 
 
-def hook_routes(engine: Engine, store: TriggerStore, received: asyncio.Event) -> list[Route]:
+def hook_routes(hooks: Hooks, engine: Engine, store: TriggerStore, received: asyncio.Event) -> list[Route]:
     """Make the route of webhooks. `received` is set for each new delivery: a tick is to start it."""
-    hooks = _Hooks(engine, store)
 
     async def receive(request: Request) -> Response:
         hook = await hooks.find(request.url.path)
@@ -105,11 +121,11 @@ def hook_routes(engine: Engine, store: TriggerStore, received: asyncio.Event) ->
             return problem(413, "too long", f"a delivery can have at most {MAX_DELIVERY:,} bytes")
         reason = signature_trouble(hook.webhook, request.headers, body, os.environ)
         if reason:
-            await hooks.refuse(hook, reason)
+            hooks.refuse(hook, reason)
             return problem(401, "not signed", "the request is not signed with the secret of this webhook")
         refused = body_refusal(request.headers.get("content-type", ""), body)
         if refused is not None:
-            await hooks.refuse(hook, f"its body is not sound JSON (status {refused.status_code})")
+            hooks.refuse(hook, f"its body is not sound JSON (status {refused.status_code})")
             return refused
         state = await store.state(hook.plan, hook.trigger)
         delivery = delivery_from(hook.webhook, request.headers, body, engine.clock.now())
