@@ -79,7 +79,7 @@ def retry(
         edits = {**_from_file(given_file), **_typed(found, given or [])}
         return await engine.retry(execution, step, edits=edits, runtime=runtime, model=model, fresh=fresh, by=who())
 
-    request = _StepRequest("retry", execution, step, ask, accept_changes, keep_plan)
+    request = _StepRequest("retry", execution, step, ask, accept_changes, keep_plan, runtime)
     _redo(request, f"{step} will run again", home, progress, detach=detach, yes=yes, as_json=as_json)
 
 
@@ -115,12 +115,13 @@ class _StepRequest(NamedTuple):
     ask: Callable[[Engine], Awaitable[State]]
     accept_changes: bool
     keep_plan: bool
+    runtime: str | None = None
 
     async def put(self, engine: Engine) -> State:
         """Ask it of the execution, unless that could not go on afterwards: then nothing is written."""
-        find_step(await engine.state(self.execution), self.step)
         plan = {"accept_changes": self.accept_changes, "keep_plan": self.keep_plan}
-        await engine.check_changes(self.execution, self.command, self.step, **plan)
+        asked = {"kind": self.command, "step": self.step, "runtime": self.runtime}
+        await engine.check_redo(self.execution, [asked], **plan)
         return await self.ask(engine)
 
 

@@ -47,7 +47,7 @@ def say_to_agent(
     message = sys.stdin.read() if text == "-" else text
 
     async def work(engine: Engine) -> int:
-        receipt = await engine.say(execution, step, message, by=who(), within=wait)
+        receipt = await engine.say(execution, step, message, by=who(), within=wait, to_resume=True, keep_plan=keep_plan)
         say(receipt.text)
         state = receipt.state
         driven = engine.driven(state)

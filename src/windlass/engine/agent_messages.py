@@ -21,6 +21,7 @@ from windlass.engine.drivers import LocalDrivers
 from windlass.engine.lookup import find_step
 from windlass.engine.observer import POLL, Observer
 from windlass.engine.requests import Requests, persist
+from windlass.engine.resuming import Resumer
 from windlass.engine.starting import Starter
 from windlass.errors import UsageError
 from windlass.ids import new_id
@@ -69,18 +70,30 @@ class SayReceipt(msgspec.Struct, frozen=True):
 class AgentMessages:
     """Puts people's messages to agents."""
 
-    def __init__(self, drivers: LocalDrivers, observer: Observer, requests: Requests, starter: Starter) -> None:
+    def __init__(
+        self, drivers: LocalDrivers, observer: Observer, requests: Requests, starter: Starter, resumer: Resumer
+    ) -> None:
         self._journal, self._clock = drivers.journal, drivers.clock
-        self._observer, self._requests, self._starter = observer, requests, starter
+        self._observer, self._requests, self._starter, self._resumer = observer, requests, starter, resumer
 
     async def say(
-        self, execution: str, step: str, text: str, *, by: str = "", within: float = 0.0, id: str | None = None
+        self,
+        execution: str,
+        step: str,
+        text: str,
+        *,
+        by: str = "",
+        within: float = 0.0,
+        id: str | None = None,
+        to_resume: bool = False,
+        keep_plan: bool = False,
     ) -> SayReceipt:
         """Say something to the agent of a step; returns when it is on disk, or after up to `within` seconds more when
         the agent has it.
 
         One that ended failed or partial is reopened, and paused until `resume`; the fork of a completed step waits for
-        it, too. With an `id`, the same message is said only once.
+        it, too. With an `id`, the same message is said only once. With `to_resume`, nothing is written where `resume`
+        could not go on with a stopped one, with `keep_plan` or without; a fork is made all the same.
         """
         message, name = checked_message(text), id or new_id()
 
@@ -94,6 +107,8 @@ class AgentMessages:
             if is_over(state, found):
                 return await self._fork(state, found.id, message, by, name), 0
             told = ev.AgentTold(self._clock.now(), found.id, name, message, by)
+            if to_resume:
+                await self._resumer.check_say(state.id, told, keep_plan=keep_plan)
             since = state.seq
             return SayReceipt(await self._requests.say(state, told), found.id, name), since
 

@@ -127,7 +127,7 @@ class Engine:
         requests = Requests(observer, drivers)
         self._resumer = Resumer(drivers, observer, requests, plans, launcher, handle, ledger, agents)
         self._control = control = Control(drivers, observer, requests, launcher, agents)
-        self._messages = AgentMessages(drivers, observer, requests, self._starter)
+        self._messages = AgentMessages(drivers, observer, requests, self._starter, self._resumer)
         self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control, kept_files, home=home)
         self._transcripts = Transcripts(observer, home / "artifacts", kept_files)
         self.damaged = observer.damaged
@@ -147,7 +147,7 @@ class Engine:
     fork = _of("_starter", Starter.fork)
     resume = _of("_resumer", Resumer.resume)
     check = _of("_resumer", Resumer.check)
-    check_changes = _of("_resumer", Resumer.check_changes)
+    check_redo = _of("_resumer", Resumer.check_redo)
 
     # Steering
     pause = _of("_control", Control.pause)

@@ -109,8 +109,7 @@ class Requests:
 
         Raises `Conflict` where the request came to nothing: read the state again, ask again.
         """
-        found = find_step(state, step)
-        (check_skip if body["kind"] == "skip" else check_retry)(state, found)
+        found = _checked_redo(state, step, body)
         after = await self._put(state, {**body, "step": found.id})
         if not any(isinstance(event, _REDOING) and event.step == found.id for event in after):
             raise Conflict(f"execution {state.id} moved on before the request for step {found.id} was read")
@@ -118,11 +117,18 @@ class Requests:
 
     async def say(self, state: State, told: ev.AgentTold) -> State:
         """Have a message to an agent written down; returns the state with that on disk. `Conflict` as for `redo`."""
-        body = {"kind": "say", "step": told.step, "id": told.id, "text": told.text, "by": told.by}
-        after = await self._put(state, body)
+        after = await self._put(state, _say_body(told))
         if not any(isinstance(event, ev.AgentTold) and event.id == told.id for event in after):
             raise Conflict(f"execution {state.id} moved on before the message to step {told.step} was read")
         return await self._observer.state(state.id)
+
+    def expect_redo(self, state: State, step: str, body: dict[str, Any]) -> None:
+        """Apply a retry or a skip to the state, and write nothing. Raises `UsageError` where it does not fit."""
+        self._apply(state, {**body, "step": _checked_redo(state, step, body).id})
+
+    def expect_say(self, state: State, told: ev.AgentTold) -> None:
+        """Apply a message to an agent to the state, and write nothing."""
+        self._apply(state, _say_body(told))
 
     async def _put(self, state: State, body: dict[str, Any]) -> list[ev.Event]:
         """Put a request to the execution; returns the events since, once it is read."""
@@ -150,14 +156,30 @@ class Requests:
         return [message for message in mine if message.body.get("request") == body["request"]]
 
     async def _write(self, state: State, body: dict[str, Any], consumed: list[int]) -> None:
-        now, seq = self._clock.now(), state.seq
+        seq = state.seq
+        events = self._apply(state, body)
+        record = record_of(state) if has_stopped(state) else None
+        await self._journal.append(state.id, seq, events, head=head_of(state), consumed=consumed, record=record)
+
+    def _apply(self, state: State, body: dict[str, Any]) -> list[ev.Event]:
+        """Apply a request to the state of an execution that no process drives; returns its events."""
+        now = self._clock.now()
         events = to_events(state, Message(0, state.id, now, body), now)
         if events and state.status.finished and not isinstance(events[0], ev.ExecutionReopened):
             events.insert(0, ev.ExecutionReopened(now, str(body.get("by", ""))))
         for one in events:
             state.apply(one)
-        record = record_of(state) if has_stopped(state) else None
-        await self._journal.append(state.id, seq, events, head=head_of(state), consumed=consumed, record=record)
+        return events
+
+
+def _checked_redo(state: State, step: str, body: dict[str, Any]) -> StepState:
+    found = find_step(state, step)
+    (check_skip if body["kind"] == "skip" else check_retry)(state, found)
+    return found
+
+
+def _say_body(told: ev.AgentTold) -> dict[str, Any]:
+    return {"kind": "say", "step": told.step, "id": told.id, "text": told.text, "by": told.by}
 
 
 def check_edits(

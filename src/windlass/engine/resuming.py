@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -93,29 +94,63 @@ class Resumer:
         """Its state, if a resume could go on with it as it is; else every reason why not is raised (D5)."""
         state = await self._observer.state(execution)
         self._check_free(state, take_over=False)
-        _tools, findings = await self._examined(state, state.workdir)
-        if findings.reasons:
-            raise CannotResume(findings.reasons, advice=findings.ways_out(state.id))
+        await self.check_state(state)
         return state
 
-    async def check_changes(
-        self, execution: str, command: str, step: str, *, accept_changes: bool = False, keep_plan: bool = False
+    async def check_redo(
+        self,
+        execution: str,
+        asked: Sequence[dict[str, Any]],
+        *,
+        accept_changes: bool = False,
+        keep_plan: bool = False,
     ) -> None:
-        """Raise `CannotResume` where its plan or tools have changed: `command`, retry or skip, would end in that."""
+        """Raise every reason why it could not go on after these requests; nothing is written.
+
+        Each has a `kind`, retry or skip, a `step`, and perhaps another `runtime` for its agent.
+        """
+        state = await self._observer.state(execution)
+        driven = self._drivers.driven(state)
+        if driven and accept_changes:
+            raise UsageError(
+                f"execution {state.id} is running: it cannot take up a changed plan now",
+                advice=(f"pause it first: windlass pause {state.id}",),
+            )
+        for body in asked:
+            self._requests.expect_redo(state, body["step"], body)
+        if driven:
+            return
+        self._check_free(state, take_over=False)
+        typed = [f"windlass {body['kind']} {state.id} {shlex.quote(body['step'])}" for body in asked[:1]]
+        await self.check_state(state, *typed, accept_changes=accept_changes, keep_plan=keep_plan)
+
+    async def check_say(self, execution: str, told: ev.AgentTold, *, keep_plan: bool = False) -> None:
+        """Raise the reasons why it could not go on with this message to an agent, unless it is running.
+
+        A missing tool or runtime is none: the message is kept until there is one.
+        """
         state = await self._observer.state(execution)
         if self._drivers.driven(state):
-            if accept_changes:
-                raise UsageError(
-                    f"execution {state.id} is running: it cannot take up a changed plan now",
-                    advice=(f"pause it first: windlass pause {state.id}",),
-                )
             return
+        self._requests.expect_say(state, told)
         _tools, findings = await self._examined(state, state.workdir)
-        if findings.changed and not (accept_changes or keep_plan):
-            typed = f"windlass {command} {state.id} {shlex.quote(step)}"
-            raise CannotResume(findings.reasons, advice=findings.ways_out(state.id, typed))
+        changed = [] if keep_plan else findings.changed
+        if reasons := [*findings.missing, *changed]:
+            keep = f"windlass say {state.id} {shlex.quote(told.step)} TEXT --keep-plan"
+            raise CannotResume(reasons, advice=(f"keep the plan as it was started: {keep}",) if changed else ())
+
+    async def check_state(
+        self, state: State, command: str = "", *, accept_changes: bool = False, keep_plan: bool = False
+    ) -> None:
+        """Raise `CannotResume` with every reason against going on from this state; `command` is what is asked for."""
+        _tools, findings = await self._examined(state, state.workdir)
         if accept_changes and (file := changed_plan(state)):
             self._plans.read(file, state.workdir)
+            findings.tools = []  # reading the plan has checked them
+        if accept_changes or keep_plan:
+            findings.changed = []
+        if findings.reasons:
+            raise CannotResume(findings.reasons, advice=findings.ways_out(state.id, command))
 
     async def _ready(
         self, state: State, workdir: str | None, accept_changes: bool, keep_plan: bool

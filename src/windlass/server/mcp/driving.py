@@ -78,6 +78,8 @@ class Detached:
         return execution
 
     async def resume(self, engine: Engine, execution: str, *, keep_plan: bool) -> None:
+        if not keep_plan:  # its driver always keeps the plan
+            await engine.check(execution)
         await self._begin(engine, execution)
 
     async def _begin(self, engine: Engine, execution: str) -> None:

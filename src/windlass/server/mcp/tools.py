@@ -311,9 +311,11 @@ class Tools:
         if relay.execution is not None:
             return await self._calls.see(engine, relay.execution, relay, wait_s)
         state = await engine.state(execution)
-        for command, names in (("retry", retry), ("skip", skip)):
-            for name in names or ():  # before anything is written
-                await engine.check_changes(state.id, command, name, keep_plan=keep_plan)
+        asked: list[dict[str, Any]] = [
+            {"kind": "retry", "step": name, "runtime": change.runtime} for name, change in (retry or {}).items()
+        ]
+        asked += [{"kind": "skip", "step": name} for name in skip or ()]
+        await engine.check_redo(state.id, asked, keep_plan=keep_plan)
         for name, change in (retry or {}).items():
             state = await engine.retry(
                 state.id,
@@ -328,9 +330,7 @@ class Tools:
             state = await engine.skip(state.id, name, by=said_by(ctx))
         driven = engine.driven(state)
         more = _limits_before(state) if budget is not None or budget_tokens is not None else []
-        if not driven and not keep_plan:
-            await engine.check(state.id)
-        elif driven and not (more or decisions or retry or skip):
+        if driven and not (more or decisions or retry or skip):
             raise UsageError(f"execution {state.id} is running", advice=(f"engine_status(execution={state.id!r})",))
         for scope, waits in more:
             by = said_by(ctx)
@@ -349,16 +349,20 @@ class Tools:
         execution: Id,
         step: Annotated[str, Field(description="The step of the agent.")],
         text: Annotated[str, Field(description="The message, in the person's words.")],
+        keep_plan: Annotated[
+            bool, Field(description="Continue with the plan as it was started, though its file changed.")
+        ] = False,
         wait_s: Wait = 0.0,
     ) -> SaidView:
         """Say something to an agent for a person. A running agent gets it after a tool call or after its turn;
         a stopped or failed one goes on with it; a completed one goes on with it in a fork.
         """
         engine = await self._engines(False)
-        receipt = await engine.say(execution, step, text, by=said_by(ctx), within=wait_s)
+        by = said_by(ctx)
+        receipt = await engine.say(execution, step, text, by=by, within=wait_s, to_resume=True, keep_plan=keep_plan)
         state = receipt.state
         if not state.status.finished and not engine.driven(state):
-            await self._calls.resume(engine, state.id, keep_plan=receipt.forked)
+            await self._calls.resume(engine, state.id, keep_plan=keep_plan or receipt.forked)
         return cleaned(SaidView(**receipt.as_dict()))
 
     @told

@@ -177,7 +177,7 @@ def step_routes(service: Service) -> APIRouter:
         if await _written(engine, head.id, request) is not None:
             return await go_on(await engine.state(head.id), wanted)
         with not_now():
-            await _check_plan(engine, head.id, "retry", step, wanted)
+            await _check_redo(engine, head.id, {"kind": "retry", "step": step, "runtime": wanted.runtime}, wanted)
             state = await engine.retry(
                 head.id,
                 step,
@@ -205,7 +205,16 @@ def step_routes(service: Service) -> APIRouter:
         head = await engine.find(execution)
         with not_now():
             name = ticket_of(request).id
-            receipt = await engine.say(head.id, step, body.text, by=BY, within=body.within, id=name)
+            receipt = await engine.say(
+                head.id,
+                step,
+                body.text,
+                by=BY,
+                within=body.within,
+                id=name,
+                to_resume=body.resume,
+                keep_plan=body.keep_plan,
+            )
             if body.resume and not receipt.state.status.finished and not engine.driven(receipt.state):
                 keep = body.keep_plan or receipt.forked
                 await engine.resume(receipt.state.id, hold=body.hold, keep_plan=keep)
@@ -230,19 +239,19 @@ def step_routes(service: Service) -> APIRouter:
         if await _written(engine, head.id, request) is not None:
             return await go_on(await engine.state(head.id), wanted)
         with not_now():
-            await _check_plan(engine, head.id, "skip", step, wanted)
+            await _check_redo(engine, head.id, {"kind": "skip", "step": step}, wanted)
             state = await engine.skip(head.id, step, by=BY, request=ticket_of(request).id)
         return await go_on(state, wanted)
 
     return router
 
 
-async def _check_plan(
-    engine: Engine, execution: str, command: str, step: str, wanted: request_models.RetryStep | request_models.Skip
+async def _check_redo(
+    engine: Engine, execution: str, asked: dict[str, Any], wanted: request_models.RetryStep | request_models.Skip
 ) -> None:
     """Refuse what could not go on afterwards, before anything is written."""
     if wanted.resume:
-        await engine.check_changes(execution, command, step, keep_plan=wanted.keep_plan)
+        await engine.check_redo(execution, [asked], keep_plan=wanted.keep_plan)
 
 
 async def _written(engine: Engine, execution: str, request: Request) -> ev.Event | None:
