@@ -160,6 +160,18 @@ def test_c5_a_step_is_left_as_it_was_where_the_working_directory_is_gone(
     assert project.events(execution) == before
 
 
+def test_c5_a_fork_that_could_not_start_is_not_made(server: Server, project: Project) -> None:
+    (project.path / "work").mkdir()
+    started = {"plan": ONE, "workdir": str(project.path / "work")}
+    execution = server.api.post("/api/executions?wait=60", started).json["id"]
+    (project.path / "work").rmdir()
+    told = check(server.api.post(f"/api/executions/{execution}/fork", {"from_step": "a"}), 409)
+    assert "working directory" in told["reasons"][0]
+    assert project.ids() == [execution]
+    made = server.api.post(f"/api/executions/{execution}/fork", {"from_step": "a", "start": False})
+    assert (made.status, made.json["status"]) == (201, "pending")
+
+
 def test_c5_a_plans_own_code_needs_trust(server: Server, project: Project) -> None:
     project.file("mine.py", "from windlass import tool\n\n@tool\ndef mine() -> int:\n    return 1\n")
     project.file("p.yaml", "name: p\ntools: mine.py\nsteps: [{id: a, tool: mine}]\n")

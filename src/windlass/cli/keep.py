@@ -112,7 +112,7 @@ def fork(
         given = dict(parse_input(text) for text in inputs or ())
         chosen = sourced.plan if sourced is not None else origin.plan
         edited = {key: value for key, value in bind_inputs(chosen, given).items() if key in given}
-        new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced, fresh=fresh)
+        new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced, fresh=fresh, to_start=True)
         if detach:
             return await send_off(engine, new, as_json, yes=yes)
         if progress is not Progress.QUIET:

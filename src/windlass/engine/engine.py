@@ -123,9 +123,11 @@ class Engine:
         self._world = launcher.world
         self._plans = plans = Plans(reader, launcher, agents, sandbox)
         caller = telemetry.caller if telemetry is not None else None
-        self._starter = Starter(drivers.journal, drivers.clock, plans, observer, launcher, handle, caller)
         requests = Requests(observer, drivers)
-        self._resumer = Resumer(drivers, observer, requests, plans, launcher, handle, ledger, agents)
+        self._resumer = resumer = Resumer(drivers, observer, requests, plans, launcher, handle, ledger, agents)
+        self._starter = Starter(
+            drivers.journal, drivers.clock, plans, observer, launcher, handle, resumer.check_fork, caller
+        )
         self._control = control = Control(drivers, observer, requests, launcher, agents)
         self._messages = AgentMessages(drivers, observer, requests, self._starter, self._resumer)
         self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control, kept_files, home=home)

@@ -139,6 +139,12 @@ class Resumer:
             keep = f"windlass say {state.id} {shlex.quote(told.step)} TEXT --keep-plan"
             raise CannotResume(reasons, advice=(f"keep the plan as it was started: {keep}",) if changed else ())
 
+    async def check_fork(self, fork: State, origin: str) -> None:
+        """Raise every reason why a fork of `origin` could not be started; it keeps the plan that it was made with."""
+        _tools, findings = await self._examined(fork, fork.workdir)
+        if reasons := [*findings.missing, *findings.tools]:
+            raise CannotResume(reasons, advice=(f"when that is corrected: windlass fork {origin}",))
+
     async def check_state(
         self, state: State, command: str = "", *, accept_changes: bool = False, keep_plan: bool = False
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from asyncio import Task
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,15 +46,20 @@ class Starter:
         observer: Observer,
         launcher: Launcher,
         handle: Handle,
+        check_fork: Callable[[State, str], Awaitable[None]],
         caller: Callable[[], str] | None = None,
     ) -> None:
-        """`caller` gives the span of the program that starts an execution, for its trace."""
+        """`check_fork` raises why a fork of an execution could not go on.
+
+        `caller` gives the span of the program that starts an execution, for its trace.
+        """
         self._journal = journal
         self._clock = clock
         self._plans = plans
         self._observer = observer
         self._launcher = launcher
         self._handle = handle
+        self._check_fork = check_fork
         self._caller = caller
 
     async def create(
@@ -109,11 +114,12 @@ class Starter:
         fresh: bool = False,
         message: ev.AgentTold | None = None,
         id: str | None = None,
+        to_start: bool = False,
     ) -> str:
         """Make a new execution that keeps this one's steps completed before `from_step`. `id` is as for `start`.
 
         An agent at `from_step` goes on in a copy of its conversation, unless `fresh`; with a `message`, it goes on
-        with that.
+        with that. With `to_start`, none is made where `resume` could not start it.
         """
         origin = await self._observer.state(execution)
         loaded = LoadedPlan(origin.plan, origin.source) if plan is None else LoadedPlan.of(plan)
@@ -135,6 +141,8 @@ class Starter:
         )
         state = fold(events, chosen)
         self._launcher.check(state)
+        if to_start:
+            await self._check_fork(state, origin.id)
         await self._journal.append(state.id, 0, events, head=head_of(state))
         return state.id
 

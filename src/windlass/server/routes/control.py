@@ -107,7 +107,13 @@ def control_routes(service: Service) -> APIRouter:
             given = wanted.model_dump(include={"plan", "plan_text", "plan_file"}, exclude_none=True)
             plan = await asyncio.to_thread(RunRequest(**given).load, engine) if given else None
             made = await engine.fork(
-                origin.id, from_step=wanted.from_step, inputs=wanted.inputs, plan=plan, fresh=wanted.fresh, id=made
+                origin.id,
+                from_step=wanted.from_step,
+                inputs=wanted.inputs,
+                plan=plan,
+                fresh=wanted.fresh,
+                id=made,
+                to_start=wanted.start,
             )
         state = await engine.state(made)
         if wanted.start and state.status is ExecutionStatus.PENDING:
