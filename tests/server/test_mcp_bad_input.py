@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp_clients import hosted, shown
+from mcp_clients import error_of, hosted, shown
 
 from windlass import tool
 from windlass.testing import ScriptedRunner, Turn
@@ -56,6 +56,8 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "a mode that is none": ("engine_interrupt", {"execution": "x", "mode": "explode"}),
     "an answer to nobody": ("engine_approve", {"execution": "x", "step": "y", "allow": True, "digest": "z"}),
     "a decision that is none": ("engine_resume", {"execution": "x", "decisions": {"a": "maybe"}}),
+    "an argument that is none": ("engine_execute", {"plan": {"steps": [STEP]}, "budgett": 0.01}),
+    "a wait that is no number": ("engine_status", {"execution": "x", "wait_s": "x"}),
     "a heading that is none": ("engine_budget", {"by": "colour"}),
     "a field that is none": ("engine_history", {"by": "colour"}),
     "a day that is none": ("engine_history", {"since": "soon"}),
@@ -71,10 +73,19 @@ async def test_c5_what_makes_no_sense_is_an_error_that_says_why_and_starts_nothi
     async with hosted(project, runner) as server, server.client() as mcp:
         result = await mcp.call_tool(called, arguments)
     assert result.is_error, result.structured_content
-    text = "".join(getattr(block, "text", "") for block in result.content)
-    assert len(text) > len(f"Error executing tool {called}: "), "it says what is wrong"
+    error, text = error_of(result)
+    assert error["message"] in text
+    assert f"category: {error['category']}" in text
+    assert "pydantic" not in text
     assert "unexpected exception" not in caplog.text
     assert project.ids() == []
+
+
+async def test_c5_an_argument_that_is_none_is_told_with_the_one_that_was_meant(project: Project) -> None:
+    async with hosted(project) as server, server.client() as mcp:
+        asked = {"plan": {"steps": [STEP]}, "budgett": 0.01}
+        error, _text = error_of(await mcp.call_tool("engine_execute", asked))
+    assert error["message"] == "engine_execute has no argument 'budgett'; did you mean 'budget'?"
 
 
 @pytest.mark.parametrize("value", [1e308, -(10**30), "\ud7ff\ue000", "\u0000", "🪢" * 1000, nested(60), {"": None}])

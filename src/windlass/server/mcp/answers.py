@@ -23,7 +23,7 @@ from windlass.server.guard import peer_of
 from windlass.server.mcp.clean import clean
 from windlass.server.mcp.look import error_view
 
-__all__ = ["ProgressReporter", "client_name", "told"]
+__all__ = ["ProgressReporter", "client_name", "failed", "told"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,9 +50,9 @@ def told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
             given = await tool(*args, **kwargs)
         except WindlassError as error:
             problems = [str(problem) for problem in error.problems] if isinstance(error, PlanInvalid) else []
-            return _failed(error.failure, problems)  # type: ignore[return-value]
+            return failed(error.failure, problems)  # type: ignore[return-value]
         except ToolError as error:
-            return _failed(error.failure, [])  # type: ignore[return-value]
+            return failed(error.failure, [])  # type: ignore[return-value]
         if isinstance(given, InputRequiredResult) or not isinstance(given, BaseModel):
             return given
         return _short(given)  # type: ignore[return-value]
@@ -73,7 +73,8 @@ def _short(answer: BaseModel) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured)
 
 
-def _failed(failure: Failure, problems: list[str]) -> CallToolResult:
+def failed(failure: Failure, problems: list[str]) -> CallToolResult:
+    """A tool's error: for the model as text, for programs as structured content."""
     failure, problems = msgspec.structs.replace(failure, message=clean(failure.message)), clean(problems)
     lines = [failure.message, f"category: {failure.category}", *(f"→ {line}" for line in failure.advice)]
     error = error_view(failure)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Protocol
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.request_state import RequestStateSecurity
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import EmptyResult, SetLevelRequestParams, ToolAnnotations
+from mcp_types import CallToolResult, EmptyResult, InputRequiredResult, SetLevelRequestParams, ToolAnnotations
+from pydantic import ValidationError
 
 from windlass.engine.engine import Engine
+from windlass.errors import UsageError
+from windlass.plan.schema import nearest
+from windlass.server.mcp.answers import failed
 from windlass.server.mcp.call import Engines, ExecutionCalls
 from windlass.server.mcp.driving import Driving, Inside
 from windlass.server.mcp.tools import TOLD_OF_CODE, ProgramTools, Tools
@@ -68,11 +73,36 @@ def mcp_server(
     return server
 
 
+class _CheckedServer(MCPServer[Any]):
+    """Refuses arguments that a tool does not have, and values that do not fit, in words of ours."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        tool = self._tool_manager.get_tool(name)
+        known = tool.parameters["properties"] if tool is not None else arguments
+        if strange := [given for given in arguments if given not in known]:
+            near = nearest(strange[0], known)
+            hint = f"; did you mean {near!r}?" if near else ""
+            return _refused(f"{name} has no argument {strange[0]!r}{hint}", known)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            found = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.__cause__.errors()]
+            return _refused("; ".join(f"{where}: {message}" for where, message in found[:5]), known)
+
+
+def _refused(message: str, known: Iterable[str]) -> CallToolResult:
+    return failed(UsageError(message, advice=(f"its arguments: {', '.join(known)}",)).failure, [])
+
+
 def _made() -> MCPServer[Any]:
     """The library sets up the logging of the whole process when a server is made; that is for the program to do."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    server: MCPServer[Any] = MCPServer(
+    server = _CheckedServer(
         "windlass",
         title="Windlass",
         version=__version__,
