@@ -40,6 +40,20 @@ def test_d10_what_is_printed_after_a_failure_can_be_typed_and_leads_to_the_end(
     assert f"windlass fork {execution} --from a" in refused.err
 
 
+def test_d10_where_the_folder_has_moved_nothing_is_written_until_another_is_named(
+    project: Project, windlass: Windlass
+) -> None:
+    (project.path / "old").mkdir()
+    windlass("run", project.plan("steps: [{id: a, run: test -e ok}]"), "-C", "old", code=1)
+    (execution,) = project.ids()
+    (project.path / "old").rename(project.path / "new")
+    (project.path / "new" / "ok").touch()
+    refused = windlass("retry", execution, "a", code=2)
+    assert "does not exist (--workdir DIR)" in refused.err
+    assert project.state(execution).status == "failed", "it is not opened again"
+    assert windlass("retry", execution, "a", "-C", "new", "--json").json["status"] == "completed"
+
+
 def test_d10_an_argument_is_edited_and_kept_as_text_where_it_was_text(project: Project, windlass: Windlass) -> None:
     plan = "steps: [{id: w, tool: files.write, with: {path: no/such/place/x.txt, content: one, make_parents: false}}]"
     windlass("run", project.plan(plan), code=1)

@@ -11,7 +11,15 @@ from windlass.cli.begin import begin
 from windlass.cli.command import Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.names import ExecutionId, OptionalStepName, StepName
-from windlass.cli.run import AcceptChanges, Detach, KeepPlan, ProgressOption, check_plan_choice, see_through
+from windlass.cli.run import (
+    AcceptChanges,
+    Detach,
+    KeepPlan,
+    ProgressOption,
+    WorkdirOption,
+    check_plan_choice,
+    see_through,
+)
 from windlass.cli.session import (
     AsJson,
     CommandEnd,
@@ -62,6 +70,7 @@ def retry(
     fresh: Annotated[bool, Option("--fresh", help="Begin a new conversation with its agent")] = False,
     accept_changes: AcceptChanges = False,
     keep_plan: KeepPlan = False,
+    workdir: WorkdirOption = None,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
@@ -79,7 +88,7 @@ def retry(
         edits = {**_from_file(given_file), **_typed(found, given or [])}
         return await engine.retry(execution, step, edits=edits, runtime=runtime, model=model, fresh=fresh, by=who())
 
-    request = _StepRequest("retry", execution, step, ask, accept_changes, keep_plan, runtime)
+    request = _StepRequest("retry", execution, step, ask, accept_changes, keep_plan, _resolved(workdir), runtime)
     _redo(request, f"{step} will run again", home, progress, detach=detach, yes=yes, as_json=as_json)
 
 
@@ -88,6 +97,7 @@ def skip(
     step: StepName,
     accept_changes: AcceptChanges = False,
     keep_plan: KeepPlan = False,
+    workdir: WorkdirOption = None,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
@@ -102,7 +112,7 @@ def skip(
     async def ask(engine: Engine) -> State:
         return await engine.skip(execution, step, by=who())
 
-    request = _StepRequest("skip", execution, step, ask, accept_changes, keep_plan)
+    request = _StepRequest("skip", execution, step, ask, accept_changes, keep_plan, _resolved(workdir))
     _redo(request, f"{step} is skipped", home, progress, detach=detach, yes=yes, as_json=as_json)
 
 
@@ -115,14 +125,24 @@ class _StepRequest(NamedTuple):
     ask: Callable[[Engine], Awaitable[State]]
     accept_changes: bool
     keep_plan: bool
+    workdir: str | None
+    """Another working directory from here on."""
     runtime: str | None = None
 
     async def put(self, engine: Engine) -> State:
         """Ask it of the execution, unless that could not go on afterwards: then nothing is written."""
-        plan = {"accept_changes": self.accept_changes, "keep_plan": self.keep_plan}
         asked = {"kind": self.command, "step": self.step, "runtime": self.runtime}
-        await engine.check_redo(self.execution, [asked], **plan)
+        await engine.check_redo(self.execution, [asked], **self.how)
         return await self.ask(engine)
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """The choices for the execution that goes on."""
+        return {"accept_changes": self.accept_changes, "keep_plan": self.keep_plan, "workdir": self.workdir}
+
+
+def _resolved(workdir: Path | None) -> str | None:
+    return str(workdir.resolve()) if workdir else None
 
 
 def _redo(
@@ -138,6 +158,8 @@ def _redo(
     check_plan_choice(request.accept_changes, request.keep_plan)
     if detach and request.accept_changes:
         raise UsageError("--detach cannot be combined with --accept-changes: leave out one of them")
+    if detach and request.workdir:
+        raise UsageError("--detach cannot be combined with --workdir: leave out one of them")
 
     async def work(engine: Engine) -> int:
         state = await request.put(engine)
@@ -149,10 +171,7 @@ def _redo(
             return 0
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
-        resuming = engine.resume(
-            state.id, hold=yes or attended(), accept_changes=request.accept_changes, keep_plan=request.keep_plan
-        )
-        resumed = await begin(engine, resuming)
+        resumed = await begin(engine, engine.resume(state.id, hold=yes or attended(), **request.how))
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
     raise CommandEnd(with_engine(work, home, yes=yes))

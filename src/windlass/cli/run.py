@@ -74,6 +74,7 @@ BudgetTokens = Annotated[
 NoWait = Annotated[bool, Option("--no-wait", help="Pause with exit code 6 when a quota is used up")]
 AcceptChanges = Annotated[bool, Option("--accept-changes", help="Continue with the plan file as it is now")]
 KeepPlan = Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")]
+WorkdirOption = Annotated[Path | None, Option("--workdir", "-C", metavar="DIR", help="Use another working directory")]
 Detach = Annotated[bool, Option("--detach", "-d", help="Run in the background; print the id")]
 
 
@@ -253,9 +254,7 @@ def resume(
     detach: Detach = False,
     accept_changes: AcceptChanges = False,
     keep_plan: KeepPlan = False,
-    workdir: Annotated[
-        Path | None, Option("--workdir", "-C", metavar="DIR", help="Use another working directory")
-    ] = None,
+    workdir: WorkdirOption = None,
     take_over: Annotated[bool, Option("--take-over", help="Take over even if another process holds it")] = False,
     again: Annotated[list[str] | None, Option("--again", metavar="STEP", help="Outcome unknown: run it again")] = None,
     done: Annotated[

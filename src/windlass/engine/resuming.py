@@ -104,6 +104,7 @@ class Resumer:
         *,
         accept_changes: bool = False,
         keep_plan: bool = False,
+        workdir: str | None = None,
     ) -> None:
         """Raise every reason why it could not go on after these requests; nothing is written.
 
@@ -122,6 +123,7 @@ class Resumer:
             return
         self._check_free(state, take_over=False)
         typed = [f"windlass {body['kind']} {state.id} {shlex.quote(body['step'])}" for body in asked[:1]]
+        state.workdir = workdir or state.workdir
         await self.check_state(state, *typed, accept_changes=accept_changes, keep_plan=keep_plan)
 
     async def check_say(self, execution: str, told: ev.AgentTold, *, keep_plan: bool = False) -> None:
