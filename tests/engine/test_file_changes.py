@@ -17,6 +17,7 @@ from windlass.core.state import State
 from windlass.errors import UsageError, WindlassError
 from windlass.ports import AgentRequest
 from windlass.testing import ScriptedRunner, Turn
+from windlass.workspaces.worktrees import place_of
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -325,3 +326,33 @@ async def test_k5_agents_at_the_same_time_in_one_folder_are_undone_together_or_n
         assert {"of-1", "of-2", "of-3"} <= paths(await engine.diff(state.id, "work")).keys()
         await engine.undo(state.id, "work")
     assert not [name for name in os.listdir(folder) if name.startswith("of-")]
+
+
+def works_there(turn: Callable[[Path, str], Any]) -> ScriptedRunner:
+    """An agent that does something in its own folder, by its task."""
+
+    def takes_turn(request: AgentRequest) -> Turn:
+        turn(request.workdir, request.task)
+        return Turn().say("done").spend(tokens_in=1, tokens_out=1, usd=0.0)
+
+    return ScriptedRunner(takes_turn, name="cli")
+
+
+async def test_k5_of_several_folders_none_is_touched_where_a_file_of_one_was_changed_since(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    repository(project)
+    world = AgentWorld(project, works_there(lambda where, task: (where / "kept.txt").write_text(task)))
+    state = await world.run(plan(agent(foreach=["a", "b", "c"], prompt="{{ item }}", workspace="worktree")))
+    places = [place_of(state.id, f"work.{number}") for number in range(3)]
+    (places[1] / "kept.txt").write_text("by hand\n")
+    now = [everything(place) for place in places]
+    async with world.engine() as engine:
+        with pytest.raises(WindlassError, match="nothing was touched: changed since: ") as caught:
+            await engine.undo(state.id, "work")
+        assert str(caught.value).endswith(f": {places[1]}/kept.txt")
+        assert [everything(place) for place in places] == now
+        (places[1] / "kept.txt").write_text("b")
+        assert len(await engine.undo(state.id, "work")) == 3
+    assert [(place / "kept.txt").read_text() for place in places] == ["kept\n"] * 3

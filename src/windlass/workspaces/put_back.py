@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -19,7 +19,7 @@ from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.workspaces.store import ChangedFile, FileEntry, Store, shown
 
-__all__ = ["RecordedPeriod", "put_back"]
+__all__ = ["RecordedPeriod", "put_all_back", "put_back"]
 
 COMMIT = 0o160000
 LINK = 0o120000
@@ -35,30 +35,76 @@ class RecordedPeriod(NamedTuple):
     """True if only a check changed files since the pair before: its changes of the same files are undone, too."""
 
 
+class _FoundFile(NamedTuple):
+    """A change to put back, and its file as it was found."""
+
+    root: Path
+    change: ChangedFile
+    content: bytes | None
+    """From before the work; None if there was no file."""
+    is_back: bool
+    """True if it is as it was before the work already."""
+
+
 def put_back(
     store: Store, pairs: Iterable[RecordedPeriod], only: Callable[[str], bool] = lambda path: True
 ) -> list[dict[str, str]]:
     """Undo the changes between each two records, the newest first; gives each path with what was done."""
+    return _write(_look(store, pairs, only))
+
+
+def put_all_back(works: Sequence[tuple[Store, Iterable[RecordedPeriod]]]) -> list[dict[str, str]]:
+    """The same in several folders: all of them are looked at before the first is written."""
+    several = len(works) > 1
+    return _write([file for store, pairs in works for file in _look(store, pairs, full_names=several)])
+
+
+def _look(
+    store: Store,
+    pairs: Iterable[RecordedPeriod],
+    only: Callable[[str], bool] = lambda path: True,
+    *,
+    full_names: bool = False,
+) -> list[_FoundFile]:
+    """The files of one folder that are to be put back. Raises `ToolError` if one of them cannot be; `full_names`: then
+    it is named with its folder."""
+    folder = f"{store.root}/" if full_names else ""
     todo = _together(
-        (change, pair.after_check)
-        for pair in pairs
-        for change in store.changes(pair.before, pair.after)
-        if only(change.path)
+        (
+            (change, pair.after_check)
+            for pair in pairs
+            for change in store.changes(pair.before, pair.after)
+            if only(change.path)
+        ),
+        folder,
     )
     if inside := [change.path for change in todo if _is_commit(change)]:
-        raise _refused(inside, "a repository inside this one, which has an undo of its own")
+        raise _refused(inside, "a repository inside this one, which has an undo of its own", folder)
     states = {change.path: _now(store, change) for change in todo}
     if changed := [path for path, state in states.items() if state == "other"]:
-        raise _refused(changed, "changed since")
-    contents = {change.path: store.content(change.old.blob) for change in todo if change.old is not None}
-    for change in sorted(todo, key=lambda one: (one.old is not None, one.path)):  # what is new makes room first
-        if states[change.path] == "new":
-            _restore(store.root, change, contents.get(change.path))
+        raise _refused(changed, "changed since", folder)
+    return [
+        _FoundFile(
+            store.root,
+            change,
+            store.content(change.old.blob) if change.old is not None else None,
+            states[change.path] == "old",
+        )
+        for change in todo
+    ]
+
+
+def _write(files: Sequence[_FoundFile]) -> list[dict[str, str]]:
+    for file in sorted(files, key=lambda one: one.content is not None):  # what is new makes room first
+        if not file.is_back:
+            _restore(file.root, file.change, file.content)
             fault_point("workspace.put_back")
-    return [{"path": shown(change.path), "undone": "removed" if change.old is None else "restored"} for change in todo]
+    return [
+        {"path": shown(file.change.path), "undone": "removed" if file.content is None else "restored"} for file in files
+    ]
 
 
-def _together(changes: Iterable[tuple[ChangedFile, bool]]) -> list[ChangedFile]:
+def _together(changes: Iterable[tuple[ChangedFile, bool]], folder: str) -> list[ChangedFile]:
     """The changes of several stretches of work as one: from a file's oldest content to its newest. Each comes with
     whether only a check lies between it and the stretch before."""
     found: dict[str, ChangedFile] = {}
@@ -69,18 +115,21 @@ def _together(changes: Iterable[tuple[ChangedFile, bool]]) -> list[ChangedFile]:
             gaps.append(change.path)
         found[change.path] = change if before is None else ChangedFile(change.path, before.old, change.new)
     if gaps:
-        raise _refused(gaps, "changed by somebody else between its attempts")
+        raise _refused(gaps, "changed by somebody else between its attempts", folder)
     return sorted((change for change in found.values() if change.old != change.new), key=lambda change: change.path)
 
 
-def _refused(paths: list[str], why: str) -> ToolError:
-    named = ", ".join(shown(path) for path in paths[:MOST_NAMED])
-    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+def _refused(paths: Sequence[str], why: str, folder: str) -> ToolError:
     return ToolError(
-        f"nothing was touched: {why}: {named}{more}",
+        f"nothing was touched: {why}: {_named([folder + path for path in paths])}",
         category=Category.PERMISSION,
         advice=("put these files aside or back by hand, and try again",),
     )
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    return ", ".join(shown(path) for path in paths[:MOST_NAMED]) + more
 
 
 def _is_commit(change: ChangedFile) -> bool:

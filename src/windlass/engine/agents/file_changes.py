@@ -22,8 +22,8 @@ from windlass.core.state import State, StepState
 from windlass.errors import ToolError, UsageError
 from windlass.faults import fault_point
 from windlass.ports import Call, Contact
-from windlass.workspaces.put_back import RecordedPeriod, put_back
-from windlass.workspaces.store import ChangeKind, Recorded, find_store, shown, store_of
+from windlass.workspaces.put_back import RecordedPeriod, put_all_back, put_back
+from windlass.workspaces.store import ChangeKind, Recorded, Store, find_store, shown, store_of
 
 __all__ = [
     "WorkRecorder",
@@ -159,12 +159,12 @@ def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, 
             f"{other.id} worked in the same folder at the same time, so nobody can tell whose changes they are",
             advice=("next time give each agent a folder of its own: docs/workspaces.md",),
         )
-    done: list[dict[str, str]] = []
+    works: list[tuple[Store, list[RecordedPeriod]]] = []
     for root in dict.fromkeys(period.root for period in periods):
         merged = _merged([period for period in periods if period.root == root])
         store = store_of(Path(root), merged[0].before.partition(":")[0], home)
-        done += put_back(store, [RecordedPeriod(period.before, period.after, period.after_check) for period in merged])
-    return done
+        works.append((store, [RecordedPeriod(period.before, period.after, period.after_check) for period in merged]))
+    return put_all_back(works)
 
 
 def worked_beside(state: State, ours: Sequence[StepState]) -> StepState | None:
