@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -356,3 +357,86 @@ async def test_k5_of_several_folders_none_is_touched_where_a_file_of_one_was_cha
         (places[1] / "kept.txt").write_text("b")
         assert len(await engine.undo(state.id, "work")) == 3
     assert [(place / "kept.txt").read_text() for place in places] == ["kept\n"] * 3
+
+
+async def test_k5_a_folder_in_the_place_of_a_file_goes_unless_files_in_it_were_not_recorded(project: Project) -> None:
+    folder = repository(project)
+    before = everything(folder)
+
+    def makes_folder() -> None:
+        (folder / "kept.txt").write_text("more\n")
+        (folder / "old.txt").unlink()
+        (folder / "old.txt" / "empty" / "inner").mkdir(parents=True)
+        (folder / "old.txt" / "new").write_text("new\n")
+        (folder / "old.txt" / ".env").write_text("ignored\n")
+
+    world = AgentWorld(project, works(makes_folder))
+    state = await world.run(plan())
+    now = everything(folder)
+    async with world.engine() as engine:
+        with pytest.raises(WindlassError, match=r"nothing was touched: in the place of recorded files, .*: old\.txt$"):
+            await engine.undo(state.id, "work")
+        assert everything(folder) == now
+        (folder / "old.txt" / ".env").unlink()
+        await engine.undo(state.id, "work")
+    assert everything(folder) == before
+
+
+async def test_k5_a_file_in_the_place_of_a_folder_that_was_not_recorded_stays(project: Project) -> None:
+    folder = repository(project, **{"sub/file": "file\n"})
+
+    def removes() -> None:
+        (folder / "kept.txt").write_text("more\n")
+        (folder / "sub" / "file").unlink()
+        (folder / "sub").rmdir()
+
+    world = AgentWorld(project, works(removes))
+    state = await world.run(plan())
+    (folder / "sub").write_text("by hand\n")
+    now = everything(folder)
+    async with world.engine() as engine:
+        with pytest.raises(WindlassError, match=r"nothing was touched: in the place of recorded files, .*: sub$"):
+            await engine.undo(state.id, "work")
+    assert everything(folder) == now
+
+
+async def test_k5_undo_says_that_the_folder_of_merged_work_is_gone(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = repository(project)
+    world = AgentWorld(project, works_there(lambda where, task: (where / "kept.txt").unlink()))
+    state = await world.run(plan(agent(workspace="worktree")))
+    git(folder, "merge", "-q", f"windlass/{state.id}/work")
+    async with world.engine() as engine:
+        await engine.workspaces(state.id, clean=True)
+        with pytest.raises(WindlassError, match=r"nothing was touched: the folder .* is gone") as caught:
+            await engine.undo(state.id, "work")
+    assert str(place_of(state.id, "work")) in str(caught.value)
+    assert "git revert" in caught.value.advice[0]
+
+
+async def test_k5_an_error_while_files_are_put_back_names_those_that_are_not_and_the_command_goes_on(
+    project: Project,
+) -> None:
+    folder = repository(project, large="x" * 8_000_000)
+    before = everything(folder)
+
+    def changes() -> None:
+        (folder / "large").write_text("small\n")
+        changes_three(folder)
+
+    world = AgentWorld(project, works(changes))
+    state = await world.run(plan())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with world.engine() as engine:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4_000_000, limits[1]))
+        try:
+            with pytest.raises(WindlassError, match="not all files could be put back: File too large: ") as caught:
+                await engine.undo(state.id, "work")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert str(caught.value).endswith(": large, old.txt; put back already: sub/deep/new.txt, kept.txt")
+        assert not list(folder.glob(".windlass-*"))
+        assert len(await engine.undo(state.id, "work")) == 4
+    assert everything(folder) == before

@@ -1,7 +1,7 @@
 """Put files back as they were recorded before an agent's work.
 
 Nothing is touched unless every file is as it was after that work, or is back already: so the same may be asked again
-after a crash in the middle. Nothing here follows a link on its way to a file.
+after a crash or an error in the middle. Nothing here follows a link on its way to a file.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from secrets import token_hex
 from typing import NamedTuple
 
-from windlass.errors import Category, ToolError
+from windlass.errors import Category, ToolError, classify
 from windlass.faults import fault_point
 from windlass.workspaces.store import ChangedFile, FileEntry, Store, shown
 
@@ -78,11 +79,23 @@ def _look(
         ),
         folder,
     )
+    if todo and not store.root.is_dir():
+        raise ToolError(
+            f"nothing was touched: the folder {shown(str(store.root))} is gone:"
+            " `windlass workspaces --clean` removes those whose work is merged",
+            category=Category.CONFIGURATION,
+            advice=("take back work that was merged with `git revert`: `git log` has its commits",),
+        )
     if inside := [change.path for change in todo if _is_commit(change)]:
         raise _refused(inside, "a repository inside this one, which has an undo of its own", folder)
     states = {change.path: _now(store, change) for change in todo}
     if changed := [path for path, state in states.items() if state == "other"]:
         raise _refused(changed, "changed since", folder)
+    waiting = [change for change in todo if states[change.path] == "new"]
+    removed = {change.path for change in waiting if change.old is None}
+    missing = [change.path for change in waiting if change.old is not None]
+    if blocked := dict.fromkeys(place for path in missing if (place := _blocked(store.root, path, removed))):
+        raise _refused(list(blocked), "in the place of recorded files, with content that was not recorded", folder)
     return [
         _FoundFile(
             store.root,
@@ -95,10 +108,15 @@ def _look(
 
 
 def _write(files: Sequence[_FoundFile]) -> list[dict[str, str]]:
-    for file in sorted(files, key=lambda one: one.content is not None):  # what is new makes room first
-        if not file.is_back:
-            _restore(file.root, file.change, file.content)
-            fault_point("workspace.put_back")
+    back = [file for file in files if file.is_back]
+    left = sorted((file for file in files if not file.is_back), key=lambda one: one.content is not None)
+    while left:  # what is new comes first, and makes room
+        try:
+            _restore(left[0].root, left[0].change, left[0].content)
+        except OSError as error:
+            raise _stopped(error, back, left) from error
+        fault_point("workspace.put_back")
+        back.append(left.pop(0))
     return [
         {"path": shown(file.change.path), "undone": "removed" if file.content is None else "restored"} for file in files
     ]
@@ -124,6 +142,19 @@ def _refused(paths: Sequence[str], why: str, folder: str) -> ToolError:
         f"nothing was touched: {why}: {_named([folder + path for path in paths])}",
         category=Category.PERMISSION,
         advice=("put these files aside or back by hand, and try again",),
+    )
+
+
+def _stopped(error: OSError, back: Sequence[_FoundFile], left: Sequence[_FoundFile]) -> ToolError:
+    several = len({file.root for file in (*back, *left)}) > 1
+    not_yet, done = (
+        _named([str(file.root / file.change.path) if several else file.change.path for file in files]) or "none"
+        for files in (left, back)
+    )
+    return ToolError(
+        f"not all files could be put back: {error.strerror}: {not_yet}; put back already: {done}",
+        category=classify(error).category,
+        advice=("mend what is wrong with the first of them, and repeat the command: it goes on there",),
     )
 
 
@@ -160,6 +191,22 @@ def _entry(store: Store, path: str) -> FileEntry | None:
         return None
     except OSError as error:
         return FileEntry(0, str(error))
+
+
+def _blocked(root: Path, path: str, removed: Set[str]) -> str:
+    """The path of what would stay in the place of a file, or of a folder on the way to it; empty if nothing would."""
+    *folders, _ = accumulate(path.split("/"), "{}/{}".format)
+    for folder in folders:
+        place = root / folder
+        if folder in removed or not os.path.lexists(place):
+            return ""
+        if place.is_symlink() or not place.is_dir():
+            return folder
+    place = root / path
+    if place.is_symlink() or not place.is_dir():
+        return ""
+    inside = (one for one in place.rglob("*") if one.is_symlink() or not one.is_dir())
+    return path if any(one.relative_to(root).as_posix() not in removed for one in inside) else ""
 
 
 @contextmanager
@@ -203,11 +250,22 @@ def _restore(root: Path, change: ChangedFile, content: bytes | None) -> None:
                     stream.write(content)
                     stream.flush()
                     os.fsync(stream.fileno())
+            _remove_empty_folder(parent, name)
             os.replace(new, name, src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(new, dir_fd=parent)
             raise
+
+
+def _remove_empty_folder(parent: int, name: str) -> None:
+    """Remove a folder with nothing but folders in it, if one has the place of a file."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            for _, folders, _, inside in os.fwalk(name, topdown=False, dir_fd=parent):
+                for folder in folders:
+                    os.rmdir(folder, dir_fd=inside)
+            os.rmdir(name, dir_fd=parent)
 
 
 def _remove_empty(root: Path, path: str) -> None:
