@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -440,3 +441,25 @@ async def test_k5_an_error_while_files_are_put_back_names_those_that_are_not_and
         assert not list(folder.glob(".windlass-*"))
         assert len(await engine.undo(state.id, "work")) == 4
     assert everything(folder) == before
+
+
+async def test_k5_a_file_that_is_put_back_keeps_its_permissions(project: Project, folder: Path) -> None:
+    for name, mode in {"private": 0o600, "tool": 0o750, "plain": 0o640, "gone": 0o600}.items():
+        (folder / name).write_text("before\n")
+        (folder / name).chmod(mode)
+
+    def changes() -> None:
+        for name in ("private", "tool", "plain"):
+            (folder / name).write_text("after\n")
+        (folder / "tool").chmod(0o640)
+        (folder / "plain").chmod(0o750)
+        (folder / "gone").unlink()
+
+    world = AgentWorld(project, works(changes))
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        assert len(await engine.undo(state.id, "work")) == 4
+    (folder / "usual").touch()
+    found = {name: stat.S_IMODE((folder / name).stat().st_mode) for name in ("private", "tool", "plain", "gone")}
+    usual = stat.S_IMODE((folder / "usual").stat().st_mode)
+    assert found == {"private": 0o600, "tool": 0o750, "plain": 0o640, "gone": usual}

@@ -244,9 +244,13 @@ def _restore(root: Path, change: ChangedFile, content: bytes | None) -> None:
             if change.old.mode == LINK:
                 os.symlink(os.fsdecode(content), new, dir_fd=parent)
             else:
-                mode = 0o755 if change.old.mode & 0o100 else 0o644
+                executable = bool(change.old.mode & 0o100)
+                kept = _kept_permissions(parent, name, executable=executable)
+                mode = kept if kept is not None else 0o777 if executable else 0o666
                 file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=parent)
                 with open(file, "wb") as stream:
+                    if kept is not None:
+                        os.fchmod(file, kept)
                     stream.write(content)
                     stream.flush()
                     os.fsync(stream.fileno())
@@ -256,6 +260,20 @@ def _restore(root: Path, change: ChangedFile, content: bytes | None) -> None:
             with suppress(FileNotFoundError):
                 os.unlink(new, dir_fd=parent)
             raise
+
+
+def _kept_permissions(parent: int, name: str, *, executable: bool) -> int | None:
+    """The permissions of the file that is there, executable as it was recorded; None if there is no file."""
+    try:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        return None
+    mode &= 0o777
+    if bool(mode & 0o100) == executable:
+        return mode
+    return mode | 0o100 | (mode & 0o044) >> 2 if executable else mode & ~0o111
 
 
 def _remove_empty_folder(parent: int, name: str) -> None:
