@@ -463,3 +463,61 @@ async def test_k5_a_file_that_is_put_back_keeps_its_permissions(project: Project
     found = {name: stat.S_IMODE((folder / name).stat().st_mode) for name in ("private", "tool", "plain", "gone")}
     usual = stat.S_IMODE((folder / "usual").stat().st_mode)
     assert found == {"private": 0o600, "tool": 0o750, "plain": 0o640, "gone": usual}
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_k5_a_folder_that_became_a_link_and_a_link_that_became_a_folder_are_put_back(
+    project: Project, folder: Path, stopped: bool
+) -> None:
+    for name in ("folder", "real"):
+        (folder / name).mkdir()
+        (folder / name / "file").write_text(f"in {name}\n")
+    (folder / "link").symlink_to("real")
+    before = everything(folder)
+
+    def changes() -> None:
+        (folder / "folder" / "file").unlink()
+        (folder / "folder").rmdir()
+        (folder / "folder").symlink_to("real")
+        (folder / "link").unlink()
+        (folder / "link").mkdir()
+        (folder / "link" / "file").write_text("new\n")
+
+    world = AgentWorld(project, works(changes))
+    state = await world.run(plan())
+    if stopped:  # the links are as they were before
+        (folder / "folder").unlink()
+        (folder / "link" / "file").unlink()
+        (folder / "link").rmdir()
+        (folder / "link").symlink_to("real")
+    async with world.engine() as engine:
+        assert {one["path"]: one["undone"] for one in await engine.undo(state.id, "work")} == {
+            "folder": "removed",
+            "folder/file": "restored",
+            "link": "restored",
+            "link/file": "removed",
+        }
+    assert everything(folder) == before
+    assert not (folder / "folder").is_symlink()
+    assert os.readlink(folder / "link") == "real"
+
+
+async def test_k5_a_link_that_leads_elsewhere_since_is_not_taken_for_the_agents(
+    project: Project, tmp_path: Path
+) -> None:
+    folder = repository(project, **{"sub/file": "file\n"})
+
+    def changes() -> None:
+        (folder / "sub" / "file").unlink()
+        (folder / "sub").rmdir()
+        (folder / "sub").symlink_to("ignored")
+
+    world = AgentWorld(project, works(changes))
+    state = await world.run(plan())
+    (folder / "sub").unlink()
+    (folder / "sub").symlink_to(tmp_path)
+    async with world.engine() as engine:
+        with pytest.raises(WindlassError, match="changed since: sub, sub/file"):
+            await engine.undo(state.id, "work")
+    assert os.readlink(folder / "sub") == str(tmp_path)
+    assert not (tmp_path / "file").exists()

@@ -88,7 +88,7 @@ def _look(
         )
     if inside := [change.path for change in todo if _is_commit(change)]:
         raise _refused(inside, "a repository inside this one, which has an undo of its own", folder)
-    states = {change.path: _now(store, change) for change in todo}
+    states = _states(store, todo)
     if changed := [path for path, state in states.items() if state == "other"]:
         raise _refused(changed, "changed since", folder)
     waiting = [change for change in todo if states[change.path] == "new"]
@@ -167,10 +167,22 @@ def _is_commit(change: ChangedFile) -> bool:
     return any(entry is not None and entry.mode == COMMIT for entry in (change.old, change.new))
 
 
-def _now(store: Store, change: ChangedFile) -> str:
-    """`old` if the file is back already, `new` if it is as the agent left it, else `other`."""
-    found = _entry(store, change.path)
-    return "old" if found == change.old else "new" if found == change.new else "other"
+def _states(store: Store, todo: Sequence[ChangedFile]) -> dict[str, str]:
+    """For each path: `old` if the file is back already, `new` if it is as the agent left it, else `other`."""
+    states: dict[str, str] = {}
+    links: set[str] = set()
+    """Links as they were recorded: no file was recorded behind them."""
+    for change in todo:  # in order: a link comes before the paths through it
+        found = None if not links.isdisjoint(_folders(change.path)) else _entry(store, change.path)
+        states[change.path] = "old" if found == change.old else "new" if found == change.new else "other"
+        if found is not None and found.mode == LINK and states[change.path] != "other":
+            links.add(change.path)
+    return states
+
+
+def _folders(path: str) -> list[str]:
+    """The folders on the way to a file, from the root downwards."""
+    return list(accumulate(path.split("/"), "{}/{}".format))[:-1]
 
 
 def _entry(store: Store, path: str) -> FileEntry | None:
@@ -195,8 +207,7 @@ def _entry(store: Store, path: str) -> FileEntry | None:
 
 def _blocked(root: Path, path: str, removed: Set[str]) -> str:
     """The path of what would stay in the place of a file, or of a folder on the way to it; empty if nothing would."""
-    *folders, _ = accumulate(path.split("/"), "{}/{}".format)
-    for folder in folders:
+    for folder in _folders(path):
         place = root / folder
         if folder in removed or not os.path.lexists(place):
             return ""
