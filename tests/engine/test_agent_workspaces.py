@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,6 +134,61 @@ async def test_k4_an_agent_that_commits_or_leaves_its_branch_loses_nothing(proje
     assert state.status == "completed"
     names = git(folder, "diff", "--name-only", "HEAD", tip(folder, state)).splitlines()
     assert names == ["one.txt", "two.txt"]
+
+
+@pytest.mark.parametrize("made", ["empty", "with a commit", "committed by the agent"])
+async def test_k4_a_repository_that_an_agent_makes_in_its_worktree_is_not_lost(project: Project, made: str) -> None:
+    folder = repository(project)
+
+    def makes(where: Path, task: str) -> None:
+        git(where, "init", "-q", "lib")
+        (where / "lib/work.txt").write_text("precious\n")
+        if made != "empty":
+            git(where / "lib", "add", "-A")
+            git(where / "lib", "commit", "-qm", "lib")
+        if made == "committed by the agent":
+            git(where, "add", "-A")
+            git(where, "commit", "-qm", "by the agent")
+
+    world = AgentWorld(project, works(makes))
+    state = await world.run(plan(agent(workspace="worktree", check="test -e lib/work.txt")))
+    place, error = place_of(state.id, "work"), state.steps["work"].error
+    assert error is not None
+    assert (error.category, "the folder lib in it is a repository of its own" in error.message) == (
+        "configuration",
+        True,
+    )
+    if made == "committed by the agent":
+        git(folder, "merge", "-q", f"windlass/{state.id}/work")
+    async with world.engine() as engine:
+        (listed,) = await engine.workspaces(state.id, clean=True)
+        assert listed["work"] == "has a repository of its own in lib"
+        assert (place / "lib/work.txt").read_text() == "precious\n"
+        advised = error.advice[0].partition(": ")[2]
+        await asyncio.to_thread(subprocess.run, ["sh", "-c", advised], check=True)
+        await engine.retry(state.id, "work")
+        state = await (await engine.resume(state.id)).wait()
+    assert state.status == "completed", state.error
+    assert git(folder, "show", f"{tip(folder, state)}:lib/work.txt") == "precious\n"
+
+
+@pytest.mark.parametrize("kept", ["ignored", "submodule"])
+async def test_k4_a_repository_that_is_ignored_or_a_submodule_does_not_fail_the_step(
+    project: Project, kept: str
+) -> None:
+    folder = repository(project)
+
+    def makes(where: Path, task: str) -> None:
+        git(where, "init", "-q", "lib")
+        git(where / "lib", "commit", "-q", "--allow-empty", "-m", "lib")
+        if kept == "ignored":
+            (where / ".gitignore").write_text("lib/\n")
+        else:
+            (where / ".gitmodules").write_text('[submodule "lib"]\n\tpath = lib\n\turl = ../lib\n')
+
+    state = await AgentWorld(project, works(makes)).run(plan(agent(workspace="worktree")))
+    assert state.status == "completed", state.error
+    assert ("160000 commit" in git(folder, "ls-tree", tip(folder, state))) == (kept == "submodule")
 
 
 async def test_k4_a_dirty_tree_a_detached_head_and_a_merge_in_progress(project: Project) -> None:

@@ -395,6 +395,7 @@ def commit_work(worktree: Worktree, message: str) -> str:
     repository = repository_of(Path(worktree.repository))
     with locked(lock_of(repository)) as lock:
         (admin_of(repository, worktree.path) / "index.lock").unlink(missing_ok=True)  # of a command that was killed
+        _refuse_inner(worktree)
         stage_work(repository, worktree, lock)
         merges = (admin_of(repository, worktree.path) / "MERGE_HEAD").exists()
         changed = git_in(worktree, "diff", "--cached", "--name-only", "HEAD", lock=lock)
@@ -416,6 +417,48 @@ def stage_work(repository: Repository, worktree: Worktree, lock: int, index: Pat
     patterns = theirs.read_bytes() + b"\n" if theirs.exists() else b""
     ignored.write_bytes(patterns + b"".join(os.fsencode(f"/{escaped(name)}\n") for name in worktree.files))
     git_in(worktree, "-c", f"core.excludesFile={ignored}", "add", "--all", "--", ".", lock=lock, index=index)
+
+
+def _refuse_inner(worktree: Worktree) -> None:
+    """Raise `ToolError` for a repository in the worktree that is no submodule: git would commit its name alone."""
+    if not (found := _inner_repositories(worktree)):
+        return
+    known = {*_gitlinks(git_in(worktree, "ls-tree", "-r", "-z", worktree.base)), *_submodules(worktree)}
+    if not (inner := [name for name in found if name not in known]):
+        return
+    name, place = shlex.quote(inner[0]), shlex.quote(str(worktree.path))
+    raise ToolError(
+        f"the work is not committed, because the folder {inner[0]} in it is a repository of its own, and git would "
+        f"leave its files out. All of it stays in {worktree.path}",
+        category=Category.CONFIGURATION,
+        advice=(
+            f"to have its files in the work: cd {place} && rm -rf {name}/.git && "
+            f"git rm -rq --cached --ignore-unmatch {name}",
+            "or leave it out by a line in .gitignore there, or make it a submodule: git submodule add",
+            "then retry the step",
+        ),
+    )
+
+
+def _inner_repositories(worktree: Worktree) -> list[str]:
+    """Folders in a worktree that are repositories of their own, without those that are ignored."""
+    asked = ("-c", f"core.excludesFile={user_ignores(worktree.path)}", "ls-files", "-z")
+    new = git_in(worktree, *asked, "--others", "--exclude-standard").split(b"\0")
+    added = _gitlinks(git_in(worktree, *asked, "--stage"))
+    untracked = [os.fsdecode(name[:-1]) for name in new if name.endswith(b"/")]
+    return sorted({*untracked, *(name for name in added if (worktree.path / name / ".git").exists())})
+
+
+def _gitlinks(listed: bytes) -> list[str]:
+    """Paths of the repositories in a list of files with their modes."""
+    return [os.fsdecode(line.partition(b"\t")[2]) for line in listed.split(b"\0") if line.startswith(b"160000 ")]
+
+
+def _submodules(worktree: Worktree) -> list[str]:
+    """Paths that `.gitmodules` names."""
+    asked = ("config", "--file", ".gitmodules", "-z", "--get-regexp", r"^submodule\..*\.path$")
+    listed = git_in(worktree, *asked, good=(0, 1)).split(b"\0")
+    return [os.fsdecode(one.partition(b"\n")[2]) for one in listed if one]
 
 
 def bring_in(worktree: Worktree, commit: str) -> tuple[str, ...]:
@@ -441,6 +484,8 @@ def work_in(worktree: Worktree) -> str:
     repository = repository_of(Path(worktree.repository))
     tip = tip_of(repository, worktree.branch)
     if is_whole(repository, worktree.path):
+        if inner := _inner_repositories(worktree):
+            return f"has a repository of its own in {inner[0]}"
         brought = set(worktree.files)
         theirs = f"core.excludesFile={user_ignores(worktree.path)}"
         status = ("-c", theirs, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
