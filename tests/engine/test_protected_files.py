@@ -73,6 +73,42 @@ async def test_k2_an_agent_that_changes_the_test_is_told_and_the_original_checks
     assert ["tests/run.sh" in event.put_back for event in checked] == [True, False]
 
 
+@pytest.mark.parametrize("in_git", [True, False])
+@pytest.mark.parametrize("protect", [["tests/"], ["tests/*.sh"], ["t*/run.sh"], None])
+@pytest.mark.parametrize("moves_link", [True, False])
+async def test_k2_what_a_protected_name_leads_to_through_a_link_is_protected(
+    project: Project, protect: list[str] | None, in_git: bool, moves_link: bool
+) -> None:
+    if in_git:
+        repository(project)
+    project.file("shared/all/run.sh", HARD)
+    (project.path / "tests").symlink_to("now")
+    (project.path / "now").symlink_to("shared/all")
+
+    def cheats_behind_the_link(folder: Path) -> None:
+        (folder / "shared/all/run.sh").write_text(EASY)
+        if moves_link:
+            (folder / "now").unlink()
+            (folder / "now").symlink_to("shared")
+
+    runner = does(cheats_behind_the_link, works)
+    options = {} if protect is None else {"protect": protect}
+    check = "sh shared/all/run.sh && sh tests/run.sh" if protect else RUN
+    state = await AgentWorld(project, runner).run(plan(agent(check=check, **options)))
+    assert "shared/all/run.sh" in runner.requests[1].brief.prompt
+    assert (state.status, (project.path / "shared/all/run.sh").read_text()) == ("completed", HARD)
+
+
+async def test_k2_files_of_a_working_directory_that_is_a_link_are_protected(project: Project) -> None:
+    repository(project)
+    project.file("sub/tests/run.sh", HARD)
+    (project.path / "lnk").symlink_to("sub")
+    runner = does(cheats, works)
+    state = await AgentWorld(project, runner).run(plan(agent(check=RUN, protect="tests/run.sh", workdir="lnk")))
+    assert (state.status, of_agent(state)["verdict"]) == ("completed", "verified")
+    assert (project.path / "sub/tests/run.sh").read_text() == HARD
+
+
 async def test_k2_a_deleted_test_comes_back_and_the_rest_of_the_work_stays(project: Project) -> None:
     repository(project)
     project.file("tests/run.sh", HARD)

@@ -89,6 +89,9 @@ class FileStore:
         )
         return [change for change in found if change.old != change.new]
 
+    def links(self, tree: str) -> dict[str, str]:
+        return {_path(name): file.blob for name, file in self._files(tree).items() if file.mode == 0o120000}
+
     def content(self, blob: str) -> bytes:
         try:
             return (self._folder / "blobs" / blob).read_bytes()

@@ -119,6 +119,11 @@ class GitStore:
                 found.append(ChangedFile(os.fsdecode(path), old, new))
         return found
 
+    def links(self, tree: str) -> dict[str, str]:
+        listed = self._git("ls-tree", "-r", "-z", _hash(tree)).split(b"\0")
+        links = (line.partition(b"\t") for line in listed if line.startswith(b"120000 "))
+        return {os.fsdecode(path): told.split()[2].decode() for told, _, path in links}
+
     def content(self, blob: str) -> bytes:
         return self._git("cat-file", "blob", blob)
 

@@ -115,6 +115,10 @@ class Store(Protocol):
         """The paths that differ, in order."""
         ...
 
+    def links(self, tree: str) -> dict[str, str]:
+        """Paths of the links in a record, each with the hash of its target."""
+        ...
+
     def content(self, blob: str) -> bytes: ...
 
     def blob_of(self, content: bytes) -> str:

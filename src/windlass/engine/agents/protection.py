@@ -8,6 +8,7 @@ the very thing that was to be mended.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ from windlass.workspaces.store import Store, shown, store_of
 
 __all__ = ["give_tests_back", "named_tests", "restore_protected", "restore_tests", "touched_programs"]
 
+MOST_NAMES = 1_000
+"""Names of one file, through links: a link to a folder around it gives it names without end."""
 _INTERPRETERS = ("sh", "bash", "python", "python3", "node", "ruby", "perl", "source", ".")
 
 
@@ -69,7 +72,8 @@ def restore_tests(agent: AgentState | None, tests: Sequence[str], call: Call) ->
 def give_tests_back(agent: AgentState, tests: Sequence[str], call: Call) -> None:
     """Give the agent its tests back as its last turn left them, after `restore_tests`."""
     store, since = _since_last_turn(agent, call)
-    put_back(store, [since], _protects(tests, call.workdir, store.root, frozenset()))
+    first = next(period for period in agent.periods if period.root == agent.periods[-1].root)
+    put_back(store, [since], _protects(tests, call.workdir, store.root, frozenset(), _targets(store, first.before)))
 
 
 def _since_last_turn(agent: AgentState, call: Call) -> tuple[Store, RecordedPeriod]:
@@ -111,7 +115,8 @@ def _restore(agent: AgentState, patterns: Sequence[str], call: Call, *, new_ones
         ]
         store = store_of(Path(root), pairs[0][0].partition(":")[0], call.home)
         made = frozenset() if new_ones else _made(store, pairs)
-        done += [one["path"] for one in put_back(store, pairs, _protects(patterns, call.workdir, Path(root), made))]
+        protects = _protects(patterns, call.workdir, Path(root), made, _targets(store, pairs[0].before))
+        done += [one["path"] for one in put_back(store, pairs, protects)]
     return tuple(done)
 
 
@@ -165,17 +170,52 @@ def _runs(before: str, word: str) -> bool:
     return (is_first and "/" in word) or (before in _INTERPRETERS and not word.startswith("-"))
 
 
-def _protects(patterns: Sequence[str], workdir: Path, root: Path, but: frozenset[str]) -> Callable[[str], bool]:
-    """True for the path of a file, from the root, that one of the patterns names, from the working directory. Those of
-    `but` are left out."""
+def _protects(
+    patterns: Sequence[str], workdir: Path, root: Path, but: frozenset[str], targets: Mapping[str, str]
+) -> Callable[[str], bool]:
+    """True for the path of a file, from the root, that one of the patterns names, from the working directory, also
+    through links; and for the links on that way. Those of `but` are left out."""
     inside = "" if workdir == root else f"{workdir.relative_to(root).as_posix()}/"
     tests = [_fits(pattern.removeprefix("./")) for pattern in patterns]
+    of_links = [*tests, *(test for pattern in patterns for test in _folders_of(pattern))]
 
     def protects(path: str) -> bool:
-        name = path.removeprefix(inside)
-        return path.startswith(inside) and path not in but and any(test(name) for test in tests)
+        names = [name.removeprefix(inside) for name in _names(path, targets) if name.startswith(inside)]
+        fitting = of_links if path in targets else tests
+        return path not in but and any(test(name) for test in fitting for name in names)
 
     return protects
+
+
+def _folders_of(pattern: str) -> list[Callable[[str], bool]]:
+    """Tests for the folders that a path or pattern leads through."""
+    parts = pattern.removeprefix("./").split("/")
+    return [glob_filter(f"./{'/'.join(parts[:count])}") for count in range(1, len(parts))]
+
+
+def _targets(store: Store, tree: str) -> dict[str, str]:
+    """The links of a record, each with the path from the root that it leads to."""
+    found: dict[str, str] = {}
+    for path, blob in store.links(tree).items():
+        file = store.root / path
+        now = os.fsencode(os.readlink(file)) if file.is_symlink() else b""
+        target = os.fsdecode(now if store.blob_of(now) == blob else store.content(blob))
+        found[path] = os.path.relpath(file.parent / target, store.root)
+    return found
+
+
+def _names(path: str, targets: Mapping[str, str]) -> set[str]:
+    """The path, and those that lead to it through links."""
+    found, new = set[str](), {path}
+    while new and len(found) < MOST_NAMES:
+        found |= new
+        new = {
+            link + name.removeprefix(target)
+            for name in new
+            for link, target in targets.items()
+            if name == target or name.startswith(f"{target}/")
+        } - found
+    return found
 
 
 def _fits(pattern: str) -> Callable[[str], bool]:
