@@ -73,6 +73,30 @@ async def test_k2_an_agent_that_changes_the_test_is_told_and_the_original_checks
     assert ["tests/run.sh" in event.put_back for event in checked] == [True, False]
 
 
+@pytest.mark.parametrize("protect", [".", "./", "./tests", "tests//run.sh", "tests/../tests/run.sh", "{here}/tests"])
+async def test_k2_a_protected_path_may_be_written_in_any_form(project: Project, protect: str) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+
+    def cheats_and_works(folder: Path) -> None:
+        cheats(folder)
+        works(folder)
+
+    step = agent(check="true", protect=protect.format(here=project.path))
+    state = await AgentWorld(project, does(cheats_and_works)).run(plan(step))
+    assert state.status == "completed", state.error
+    assert "tests/run.sh" in of_agent(state)["put_back"]
+    assert (project.path / "tests/run.sh").read_text() == HARD
+
+
+async def test_k2_a_protected_path_that_leads_out_fails_the_step(project: Project, tmp_path: Path) -> None:
+    repository(project)
+    state = await AgentWorld(project, does(works)).run(plan(agent(check="true", protect=str(tmp_path / "else"))))
+    error = state.steps["work"].error
+    assert error is not None
+    assert (error.category, "which is not in the working directory" in error.message) == ("configuration", True)
+
+
 @pytest.mark.parametrize("in_git", [True, False])
 @pytest.mark.parametrize("protect", [["tests/"], ["tests/*.sh"], ["t*/run.sh"], None])
 @pytest.mark.parametrize("moves_link", [True, False])

@@ -229,6 +229,18 @@ BAD = {
         "steps:\n  - id: a\n    prompt: hi\n    protect: tests/ #!\n",
         "`protect` names files that `check` needs",
     ),
+    "a protected file outside": (
+        "steps:\n  - id: a\n    prompt: hi\n    check: x\n    protect: tests/../../a #!\n",
+        "`protect` names files in the working directory, and 'tests/../../a' is none",
+    ),
+    "a protected file of a home": (
+        "steps:\n  - id: a\n    prompt: hi\n    check: x\n    protect: [tests, ~/a] #!\n",
+        "`protect` names files in the working directory, and '~/a' is none",
+    ),
+    "a protected file without a name": (
+        "steps:\n  - id: a\n    prompt: hi\n    check: x\n    protect: '' #!\n",
+        "`protect` names files in the working directory, and '' is none",
+    ),
     "several models and one": (
         "steps:\n  - id: a\n    prompt: hi\n    check: x\n    model: m #!\n    models: [m, n]\n",
         "`model` and `models` are both given",

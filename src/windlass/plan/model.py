@@ -7,6 +7,7 @@ makes them directly; both pass the same checks in `check.py`.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -402,6 +403,9 @@ class Step(CheckedValue):
             return "`tries` counts the tries to pass `check` and `output`, and this step has neither"
         if self.protect and not self.check and not self.pick_checks:
             return "`protect` names files that `check` needs, and this step has no `check`"
+        for path in self.protect or ():
+            if not path.strip() or path.startswith("~") or os.path.normpath(path).split("/")[0] == "..":
+                return f"`protect` names files in the working directory, and {path!r} is none"
         return self._wrong_models() if self.models else ""
 
     def _wrong_models(self) -> str:

@@ -176,7 +176,8 @@ def _protects(
     """True for the path of a file, from the root, that one of the patterns names, from the working directory, also
     through links; and for the links on that way. Those of `but` are left out."""
     inside = "" if workdir == root else f"{workdir.relative_to(root).as_posix()}/"
-    tests = [_fits(pattern.removeprefix("./")) for pattern in patterns]
+    patterns = [_from_workdir(pattern, workdir) for pattern in patterns]
+    tests = [_fits(pattern) for pattern in patterns]
     of_links = [*tests, *(test for pattern in patterns for test in _folders_of(pattern))]
 
     def protects(path: str) -> bool:
@@ -187,9 +188,21 @@ def _protects(
     return protects
 
 
+def _from_workdir(pattern: str, workdir: Path) -> str:
+    """A path or pattern of `protect` in its plain form, from the working directory."""
+    found = os.path.relpath(pattern, workdir) if pattern.startswith("/") else os.path.normpath(pattern)
+    if not pattern.strip() or pattern.startswith("~") or found.split("/")[0] == "..":
+        raise ToolError(
+            f"`protect` names {pattern!r}, which is not in the working directory {workdir}",
+            category=Category.CONFIGURATION,
+            advice=("name files, folders and patterns from the working directory; `.` is all of it",),
+        )
+    return found
+
+
 def _folders_of(pattern: str) -> list[Callable[[str], bool]]:
     """Tests for the folders that a path or pattern leads through."""
-    parts = pattern.removeprefix("./").split("/")
+    parts = pattern.split("/")
     return [glob_filter(f"./{'/'.join(parts[:count])}") for count in range(1, len(parts))]
 
 
@@ -219,7 +232,8 @@ def _names(path: str, targets: Mapping[str, str]) -> set[str]:
 
 
 def _fits(pattern: str) -> Callable[[str], bool]:
+    if pattern == ".":
+        return lambda name: True
     if is_pattern(pattern):
         return glob_filter(pattern)
-    folder = f"{pattern.rstrip('/')}/"
-    return lambda name: name == pattern or name.startswith(folder)
+    return lambda name: name == pattern or name.startswith(f"{pattern}/")
