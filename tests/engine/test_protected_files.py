@@ -89,6 +89,25 @@ async def test_k2_a_protected_path_may_be_written_in_any_form(project: Project, 
     assert (project.path / "tests/run.sh").read_text() == HARD
 
 
+async def test_k2_a_protected_file_that_git_ignores_fails_the_step_before_the_agent_begins(project: Project) -> None:
+    repository(project)
+    project.file(".env", "KEY=1\n")
+    runner = does(works)
+    state = await AgentWorld(project, runner).run(plan(agent(check="true", protect=".env")))
+    error = state.steps["work"].error
+    assert error is not None
+    assert (error.category, "cannot be protected: git ignores it" in error.message) == ("configuration", True)
+    assert not runner.requests
+
+
+async def test_k2_files_of_a_folder_that_git_ignores_are_protected(project: Project) -> None:
+    repository(project)
+    project.file("ignored/tests/run.sh", HARD)
+    step = agent(check=RUN, protect="tests/run.sh", workdir="ignored")
+    state = await AgentWorld(project, does(cheats, works)).run(plan(step))
+    assert (state.status, (project.path / "ignored/tests/run.sh").read_text()) == ("completed", HARD)
+
+
 async def test_k2_a_protected_path_that_leads_out_fails_the_step(project: Project, tmp_path: Path) -> None:
     repository(project)
     state = await AgentWorld(project, does(works)).run(plan(agent(check="true", protect=str(tmp_path / "else"))))

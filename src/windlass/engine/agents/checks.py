@@ -26,6 +26,7 @@ from windlass.engine.agents.plan_output import plan_in, plan_problems, refused_p
 from windlass.engine.agents.protection import (
     give_tests_back,
     named_tests,
+    require_recorded,
     restore_protected,
     restore_tests,
     touched_programs,
@@ -77,7 +78,9 @@ class WorkChecks:
         return not self._uses and self._form is None
 
     async def proven(self) -> str | None:
-        """The result of an agent that was done when its last attempt broke off, if its work passes."""
+        """The result of an agent that was done when its last attempt broke off, if its work passes. Raises if a file
+        of `protect` cannot be protected."""
+        await asyncio.to_thread(require_recorded, self._protected or (), self._call)
         agent = self._contact.step.agent
         if self._none or agent is None or agent.claim is None:
             return None

@@ -19,10 +19,18 @@ from windlass.core.agent import AgentState
 from windlass.errors import Category, ToolError
 from windlass.globs import glob_filter, is_pattern
 from windlass.ports import Call
+from windlass.workspaces.git import find_repository, run_git, user_ignores
 from windlass.workspaces.put_back import RecordedPeriod, put_back
-from windlass.workspaces.store import Store, shown, store_of
+from windlass.workspaces.store import Store, find_store, shown, store_of
 
-__all__ = ["give_tests_back", "named_tests", "restore_protected", "restore_tests", "touched_programs"]
+__all__ = [
+    "give_tests_back",
+    "named_tests",
+    "require_recorded",
+    "restore_protected",
+    "restore_tests",
+    "touched_programs",
+]
 
 MOST_NAMES = 1_000
 """Names of one file, through links: a link to a folder around it gives it names without end."""
@@ -81,6 +89,21 @@ def _since_last_turn(agent: AgentState, call: Call) -> tuple[Store, RecordedPeri
     last = agent.periods[-1]
     store = store_of(Path(last.root), last.after.partition(":")[0], call.home)
     return store, RecordedPeriod(last.after, store.record(call.execution).tree)
+
+
+def require_recorded(patterns: Sequence[str], call: Call) -> None:
+    """Raise `ToolError` if a file that `protect` names is ignored by git, so that no record has it."""
+    repository = find_repository(call.workdir)
+    if not patterns or repository is None or find_store(call.workdir, call.home).root != repository.top:
+        return
+    for file in (call.workdir / pattern for pattern in patterns if not is_pattern(pattern)):
+        asked = ("-c", f"core.excludesFile={user_ignores(call.workdir)}", "check-ignore", "--no-index", "--", str(file))
+        if file.is_file() and run_git(*asked, cwd=call.workdir, good=(0, 1, 128)):
+            raise ToolError(
+                f"{file} cannot be protected: git ignores it, so it is not recorded",
+                category=Category.CONFIGURATION,
+                advice=("take it out of .gitignore, or out of `protect`",),
+            )
 
 
 def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: Call) -> tuple[str, ...]:
