@@ -80,7 +80,8 @@ class WorkChecks:
     async def proven(self) -> str | None:
         """The result of an agent that was done when its last attempt broke off, if its work passes. Raises if a file
         of `protect` cannot be protected."""
-        await asyncio.to_thread(require_recorded, self._protected or (), self._call)
+        if self._protected:
+            await asyncio.to_thread(require_recorded, self._protected, self._call)
         agent = self._contact.step.agent
         if self._none or agent is None or agent.claim is None:
             return None

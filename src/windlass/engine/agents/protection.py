@@ -94,7 +94,7 @@ def _since_last_turn(agent: AgentState, call: Call) -> tuple[Store, RecordedPeri
 def require_recorded(patterns: Sequence[str], call: Call) -> None:
     """Raise `ToolError` if a file that `protect` names is ignored by git, so that no record has it."""
     repository = find_repository(call.workdir)
-    if not patterns or repository is None or find_store(call.workdir, call.home).root != repository.top:
+    if repository is None or find_store(call.workdir, call.home).root != repository.top:
         return
     for file in (call.workdir / pattern for pattern in patterns if not is_pattern(pattern)):
         asked = ("-c", f"core.excludesFile={user_ignores(call.workdir)}", "check-ignore", "--no-index", "--", str(file))
