@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 
-__all__ = ["derived_id", "new_id"]
+__all__ = ["derived_id", "is_id", "new_id"]
 
 _last = 0
 
@@ -23,6 +24,11 @@ def new_id() -> str:
     made = (millis << 80) | (0x7 << 76) | (fraction << 64) | (0b10 << 62) | random
     _last = made if made > _last else _last + 1
     return _written(_last)
+
+
+def is_id(text: str) -> bool:
+    """True for a text of that form: it names files."""
+    return re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text) is not None
 
 
 def derived_id(at: float, *parts: str) -> str:

@@ -508,6 +508,17 @@ async def test_d6_an_engine_that_closes_for_a_restart_leaves_word_unless_somebod
     assert stage.stopped == ["a"]
 
 
+@pytest.mark.parametrize("strange", ["../../../escaped", "x", "/etc/x", f"{new_id()}/x"])
+async def test_i5_an_id_that_is_none_of_ours_is_refused(engine: Engine, strange: str) -> None:
+    with pytest.raises(UsageError, match="is not an id of an execution"):
+        await engine.start(chain("a", tool="quick"), id=strange)
+    kept = await engine.start(chain("a", tool="quick"))
+    await kept.wait()
+    with pytest.raises(UsageError, match="is not an id of an execution"):
+        await engine.fork(kept.id, id=strange)
+    assert [head.id for head in await engine.executions()] == [kept.id]
+
+
 async def test_two_starts_with_one_id_are_one_execution(engine: Engine, stage: Stage) -> None:
     kept = new_id()
     first = await engine.start(chain("a", tool="quick"), id=kept)

@@ -97,6 +97,13 @@ async def test_c6_a_question_is_seen_and_answered(client: Client) -> None:
     assert not await client.approvals()
 
 
+async def test_c6_all_open_questions_are_seen_page_by_page(client: Client) -> None:
+    gates = [{"id": f"gate{number}", "run": "true", "approve": "always"} for number in range(101)]
+    execution = (await client.start({"name": "many", "limits": {"parallel": 200}, "steps": gates}))["id"]
+    await client.pause(execution, within=60)
+    assert {question["step"] for question in await client.approvals()} == {gate["id"] for gate in gates}
+
+
 async def test_the_budget_can_be_read(client: Client) -> None:
     assert isinstance(await client.budget(), dict)
 

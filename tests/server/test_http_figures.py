@@ -62,6 +62,8 @@ def test_i3_stats_budget_tools_and_roles_are_listed(server: Server) -> None:
     assert (history["of"], history["total"]["runs"]) == ("steps", 3)
     assert server.api.get("/api/history?failed=true&by=plan").json["total"]["statuses"] == {"partial": 1}
     assert set(server.api.get("/api/history?slow=true").json) >= {"bottlenecks", "changes", "looked_at"}
+    for beside in ("by=tool", "until=today", "failed=true"):
+        assert "goes with" in server.api.get(f"/api/history?slow=true&{beside}").json["detail"]
     assert set(server.api.get("/api/budget?by=model").json) == {"day", "month", "limits", "by"}
     tools = {tool["name"]: tool for tool in server.api.get("/api/tools").json}
     assert {"shell", "files.write", "agent"} <= set(tools)

@@ -227,7 +227,11 @@ class Client:
 
     async def approvals(self) -> Sequence[dict[str, Any]]:
         """Open questions to people, with exactly what they ask for."""
-        found: Sequence[dict[str, Any]] = await self._ask("GET", "/api/approvals")
+        page = await self._send("GET", "/api/approvals")
+        found: Sequence[dict[str, Any]] = page.json()
+        while "next" in page.links:
+            page = await self._send("GET", page.links["next"]["url"])
+            found = [*found, *page.json()]
         return found
 
     async def approve(self, question: Mapping[str, Any] | str, *, allow: bool = True, note: str = "") -> dict[str, Any]:
@@ -270,6 +274,11 @@ class Client:
     async def _ask(
         self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None, key: str = ""
     ) -> Any:
+        return (await self._send(method, path, body, query, key)).json()
+
+    async def _send(
+        self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None, key: str = ""
+    ) -> httpx2.Response:
         """One request, made again while the connection is cut: a key says to the server that it is the same one."""
         import httpx2
 
@@ -291,7 +300,7 @@ class Client:
                 continue
             if answer.status_code >= 400:
                 raise refusal(answer.status_code, answer.content)
-            return answer.json()
+            return answer
 
 
 def _order(plan: Plan | Mapping[str, Any] | None, order: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from windlass.engine.lookup import find_plan_step
 from windlass.engine.observer import Observer
 from windlass.engine.plans import LoadedPlan, Plans
 from windlass.errors import UsageError
-from windlass.ids import new_id
+from windlass.ids import is_id, new_id
 from windlass.plan.load import bind_inputs
 from windlass.plan.model import Plan
 from windlass.plan.prepare import prepare
@@ -129,7 +129,7 @@ class Starter:
         known = {name: value for name, value in origin.inputs.items() if name in chosen.inputs}
         events = fork_events(
             origin,
-            new_id=id or new_id(),
+            new_id=_checked_id(id),
             now=self._clock.now(),
             plan=chosen,
             source=loaded.source,
@@ -163,7 +163,7 @@ class Starter:
         await self._plans.check_programs(plan)
         return ev.ExecutionCreated(
             self._clock.now(),
-            id=id or new_id(),
+            id=_checked_id(id),
             plan=msgspec.Raw(plan.encoded),
             inputs=bound,
             workdir=folder,
@@ -172,6 +172,13 @@ class Starter:
             environment=self._launcher.environment,
             traceparent=self._caller() if self._caller is not None else "",
         )
+
+
+def _checked_id(id: str | None) -> str:
+    """The id that was kept for an execution, or a new one."""
+    if id and not is_id(id):
+        raise UsageError(f"{id[:80]!r} is not an id of an execution: it is a UUID, such as {new_id()}")
+    return id or new_id()
 
 
 def check_workdir(folder: str) -> None:

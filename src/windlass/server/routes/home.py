@@ -118,6 +118,7 @@ def home_routes(service: Service) -> APIRouter:
         """Past executions or their steps, summed up by a field: times, waits, cost, tokens, failures."""
         page: HistoryPage | SlowPage
         if slow:
+            _refuse_beside_slow(by != "day" or until or failed)
             page = await engine.slow_steps(since=since, plan=plan)
         else:
             page = await engine.history(by, since=since, until=until, failed=failed, plan=plan)
@@ -132,6 +133,11 @@ def home_routes(service: Service) -> APIRouter:
         return answer({"executions": await engine.counts(), "spent": spent, "history": history})
 
     return router
+
+
+def _refuse_beside_slow(given: object) -> None:
+    if given:
+        raise UsageError("`slow` goes with `since` and `plan` only")
 
 
 def health_routes(service: Service) -> APIRouter:
