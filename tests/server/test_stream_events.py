@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,20 @@ async def test_i3_without_after_the_homes_stream_begins_now_and_says_where_that_
         got = await events(client, until="execution.finished")
         await execution.wait()
     assert places(got) == await journal(engine, execution.id)
+
+
+@pytest.mark.parametrize("of_one", [False, True])
+async def test_i3_the_first_heartbeat_comes_when_everything_past_was_sent(engine: Engine, of_one: bool) -> None:
+    async with hosted(engine) as host, listen(host.url()) as first:
+        await heartbeat(first)
+        execution = await engine.start(chain(3))  # the feed has its events in memory
+        await execution.wait()
+        await events(first, until="execution.finished")
+        path = f"/api/executions/{execution.id}/stream" if of_one else "/api/stream"
+        async with listen(host.url(f"{path}?after=1")) as late:
+            got = [json.loads(await late.recv()) for _ in range(len(await journal(engine)))]
+    assert places(got[:-1]) == (await journal(engine))[1:]
+    assert got[-1]["type"] == "heartbeat"
 
 
 async def test_i3_a_quiet_connection_has_heartbeats_with_the_position_to_resume_from(engine: Engine) -> None:

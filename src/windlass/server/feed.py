@@ -16,6 +16,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from windlass.engine.engine import Engine
 from windlass.errors import JournalError, UsageError
@@ -302,6 +303,18 @@ class Subscription:
         self._after, self.seq = cursor if self.execution is None else seq, seq
 
     async def past(self) -> AsyncGenerator[list[StreamMessage], None]:
+        """Events that are there when it begins: from the journal, and then from the ring."""
+        tip, ring = self._feed.ring.tip, self._feed.ring
+        async with aclosing(self._from_journal()) as read:
+            async for batch in read:
+                yield batch
+        while ring.floor <= self.cursor < tip:
+            batch, self.cursor = ring.since(self.cursor, self.execution, MOST_AT_ONCE)
+            if batch:
+                self.seq = batch[-1].seq
+                yield batch
+
+    async def _from_journal(self) -> AsyncGenerator[list[StreamMessage], None]:
         """Events from the journal, until the ring has all that follow."""
         feed = self._feed
         if self._after is None:
