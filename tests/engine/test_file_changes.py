@@ -100,6 +100,22 @@ async def test_k5_changes_are_shown_and_put_back(project: Project, folder: Path)
             await engine.diff(state.id, "work")
 
 
+async def test_k5_a_folder_that_the_agent_makes_a_repository_is_compared_all_the_same(project: Project) -> None:
+    project.file("kept.txt", "kept\n")
+
+    def begins_a_repository() -> None:
+        git(project.path, "init", "-q")
+        (project.path / "new.txt").write_text("new\n")
+
+    world = AgentWorld(project, works(begins_a_repository))
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        assert paths(await engine.diff(state.id)) == {"new.txt": "added"}
+        assert await counted(engine) == [1]
+        await engine.undo(state.id, "work")
+    assert not (project.path / "new.txt").exists()
+
+
 async def test_k5_nothing_is_put_back_where_a_file_was_changed_since(project: Project, folder: Path) -> None:
     world = AgentWorld(project, works(lambda: changes_three(folder)))
     state = await world.run(plan())

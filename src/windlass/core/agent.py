@@ -41,6 +41,11 @@ class WorkPeriod(NamedTuple):
         """True if both were in the same folder at the same time."""
         return self.root == other.root and self.began < other.ended and other.began < self.ended
 
+    def goes_on(self, tree: str) -> bool:
+        """True if it ended with this record, or was cut off and can be compared with it."""
+        same_kind = self.before.partition(":")[0] == tree.partition(":")[0]
+        return self.after == tree or (not self.after and same_kind)
+
 
 def add_record(periods: list[WorkPeriod], event: WorkspaceSnapshot, *, after_check: bool = False) -> None:
     """Add a record of the files to an agent's stretches of work."""
@@ -50,7 +55,7 @@ def add_record(periods: list[WorkPeriod], event: WorkspaceSnapshot, *, after_che
     if event.moment == "after":
         if last is not None and last.root == event.root:
             periods[-1] = last._replace(after=event.tree, ended=event.at)
-    elif last is None or last.root != event.root or last.after not in ("", event.tree):
+    elif last is None or last.root != event.root or not last.goes_on(event.tree):
         periods.append(WorkPeriod(event.root, event.tree, event.at, after_check=after_check))
     else:  # goes on where it stopped, or was cut off: nobody knows who did what since
         periods[-1] = last._replace(after="", ended=math.inf)

@@ -105,12 +105,15 @@ class WorkRecorder:
             self._call.output("note", f"files that the check wrote were put back: {names}\n")
 
     def _recorded(self) -> Recorded:
-        return find_store(self._call.workdir, self._call.home).record(self._call.execution)
+        before, home = self._last, self._call.home
+        if before is not None and before.tree:  # in the same way, also if the agent has made the folder a repository
+            return store_of(Path(before.root), _kind(before.tree), home).record(self._call.execution)
+        return find_store(self._call.workdir, home).record(self._call.execution)
 
 
 def take_back_writes(before: Recorded, call: Call) -> list[str]:
     """Put the files back as they were recorded before a check; gives their paths. Raises `ToolError`."""
-    store = store_of(Path(before.root), before.tree.partition(":")[0], call.home)
+    store = store_of(Path(before.root), _kind(before.tree), call.home)
     after = store.record(call.execution).tree
     undone = put_back(store, [RecordedPeriod(before.tree, after)]) if after != before.tree else []
     return [one["path"] for one in undone]
@@ -162,7 +165,7 @@ def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, 
     works: list[tuple[Store, list[RecordedPeriod]]] = []
     for root in dict.fromkeys(period.root for period in periods):
         merged = _merged([period for period in periods if period.root == root])
-        store = store_of(Path(root), merged[0].before.partition(":")[0], home)
+        store = store_of(Path(root), _kind(merged[0].before), home)
         works.append((store, [RecordedPeriod(period.before, period.after, period.after_check) for period in merged]))
     return put_all_back(works)
 
@@ -184,11 +187,16 @@ def _files_of(periods: Sequence[WorkPeriod], home: Path) -> dict[str, ChangeKind
     try:
         for period in periods:
             if period.before != period.after:
-                store = store_of(Path(period.root), period.before.partition(":")[0], home)
+                store = store_of(Path(period.root), _kind(period.before), home)
                 found.update((one.path, one.kind) for one in store.changes(period.before, period.after))
     except (ToolError, OSError):
         return None
     return found
+
+
+def _kind(tree: str) -> str:
+    """The kind of store that has a record."""
+    return tree.partition(":")[0]
 
 
 def _shown_periods(agent: AgentState) -> list[WorkPeriod]:
@@ -224,7 +232,7 @@ def _nothing(state: State, named: StepState | None, agents: Iterable[AgentState]
 
 
 def _view(step: StepState, period: WorkPeriod, agent: AgentState, home: Path) -> dict[str, Any]:
-    store = store_of(Path(period.root), period.before.partition(":")[0], home)
+    store = store_of(Path(period.root), _kind(period.before), home)
     after = period.after or store.record().tree
     files = [
         {
