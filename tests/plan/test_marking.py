@@ -89,6 +89,15 @@ def test_however_it_is_printed_it_is_marked(prompt: str) -> None:
         assert words not in outside
 
 
+@pytest.mark.parametrize(
+    ("foreach", "marked"),
+    [("inputs.files", False), ("inputs.files[:2]", False), ("steps.list.output", True), ("nonsense(", True)],
+)
+def test_items_of_an_input_are_the_users(foreach: str, marked: bool) -> None:
+    step = Step(id="a", agent="developer", prompt="do {{ item }}", foreach=foreach)
+    assert ("as_data" in step.arguments["prompt"]) is marked
+
+
 def test_items_of_a_list_in_the_plan_are_the_users() -> None:
     assert filled("do {{ item }}", items_of_user=True) == "do from the list"
     assert "<data" in filled("do {{ item }}")

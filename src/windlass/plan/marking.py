@@ -16,7 +16,7 @@ from windlass.plan.template import TemplateProblem, references
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["mark_data", "unmarked"]
+__all__ = ["mark_data", "shows_only_inputs", "unmarked"]
 
 _OF_THE_USER = frozenset({"inputs", "execution", "index"})
 
@@ -32,7 +32,7 @@ def _lexer() -> Environment:
 def mark_data(prompt: str, *, items_of_user: bool) -> str:
     """The same template with every printed value marked that did not come from the user.
 
-    `items_of_user`: the items of the step's `foreach` stand in the plan itself.
+    `items_of_user`: the items of the step's `foreach` stand in the plan itself, or are an input.
     """
     if "{{" not in prompt:
         return prompt
@@ -43,6 +43,14 @@ def mark_data(prompt: str, *, items_of_user: bool) -> str:
         return "".join(_marked(prompt, known - _assigned(prompt)))
     except (TemplateSyntaxError, TemplateProblem, RecursionError):
         return prompt  # it cannot be read: whoever fills it in says so
+
+
+def shows_only_inputs(expression: str) -> bool:
+    """True for an expression whose value comes from the user alone."""
+    try:
+        return all(reference.root in _OF_THE_USER for reference in references(expression, expression=True))
+    except (TemplateProblem, RecursionError):
+        return False
 
 
 def _assigned(prompt: str) -> set[str]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from windlass.errors import Category
-from windlass.plan.marking import mark_data
+from windlass.plan.marking import mark_data, shows_only_inputs
 from windlass.plan.program import source_problem
 from windlass.plan.quantities import (
     GB,
@@ -478,14 +478,16 @@ class Step(CheckedValue):
         key = "line" if isinstance(self.run, str) else "argv"
         return {key: self.run if isinstance(self.run, str) else list(self.run), **self.with_, **bounded}
 
-    def _items_are_written(self) -> bool:
-        """The items of its `foreach` stand in the plan itself, and are not the results of other steps."""
+    def _items_are_users(self) -> bool:
+        """The items of its `foreach` stand in the plan itself or are an input, and not the results of other steps."""
+        if isinstance(self.foreach, str):
+            return shows_only_inputs(self.foreach)
         return isinstance(self.foreach, list) and "{{" not in str(self.foreach)
 
     def _for_agent(self) -> dict[str, Any]:
         told: dict[str, Any] = {
             "role": self.agent or DEFAULT_ROLE,
-            "prompt": mark_data(self.prompt or "", items_of_user=self._items_are_written()),
+            "prompt": mark_data(self.prompt or "", items_of_user=self._items_are_users()),
             "runtime": self.runtime,
             "model": self.model,
             "models": list(self.models),
