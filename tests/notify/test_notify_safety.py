@@ -102,7 +102,7 @@ def test_i8_c6_a_step_cannot_answer_with_the_link(
     )
     project.file("answer.py", program)
     ran = windlass("run", project.plan("steps: [{id: sly, run: python3 answer.py}]", "sly.yaml"), "--json")
-    assert "410" in str(ran.json["steps"][0]["output"])
+    assert "403" in str(ran.json["steps"][0]["output"])
     assert "only a person can answer that" in str(ran.json["steps"][0]["output"])
     assert not any(isinstance(event, ev.ApprovalAnswered) for event in project.events(asked))
 

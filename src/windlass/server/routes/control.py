@@ -170,7 +170,7 @@ def step_routes(service: Service) -> APIRouter:
     async def go_on(state: State, wanted: request_models.RetryStep | request_models.Skip) -> Response:
         if wanted.resume and not state.status.finished and not engine.driven(state):
             with not_now():
-                await engine.resume(state.id, hold=wanted.hold, keep_plan=wanted.keep_plan)
+                await _resume(engine, state.id, wanted)
         return told(await engine.state(state.id))
 
     @router.post("/retry", responses=answers)
@@ -250,6 +250,16 @@ def step_routes(service: Service) -> APIRouter:
         return await go_on(state, wanted)
 
     return router
+
+
+async def _resume(engine: Engine, execution: str, wanted: request_models.RetryStep | request_models.Skip) -> None:
+    """Have it go on, unless this server, which takes up what a dead one left, was faster."""
+    try:
+        await engine.resume(execution, hold=wanted.hold, keep_plan=wanted.keep_plan)
+    except UsageError:
+        state = await engine.state(execution)
+        if not (state.status.finished or engine.driven(state)):
+            raise
 
 
 async def _check_redo(
