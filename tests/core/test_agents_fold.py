@@ -82,6 +82,16 @@ def test_e1_the_last_word_of_each_attempt_counts_and_attempts_add_up() -> None:
     assert cost.model == "m-0", "a report without a model does not take the name away"
 
 
+def test_k5_the_files_of_a_turn_that_has_not_ended_are_not_known() -> None:
+    run = begun()
+    began(run)
+    agent = run.state.steps["a"].agent
+    assert agent is not None
+    for moment, tree, changed in (("before", "git:1", None), ("after", "git:2", 3), ("before", "git:2", None)):
+        run.state.apply(ev.WorkspaceSnapshot(1.0, "a", 1, moment, "/", tree, changed=changed))
+        assert agent.changed == changed
+
+
 def test_e1_what_is_unknown_is_never_shown_as_nothing() -> None:
     run = begun()
     began(run)

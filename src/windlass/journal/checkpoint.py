@@ -21,7 +21,6 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -34,6 +33,7 @@ from windlass.clock import iso
 from windlass.core.events import FORMAT, Event, ExecutionCreated, ExecutionPaused, decode, encode
 from windlass.core.state import fold
 from windlass.errors import UsageError
+from windlass.ids import is_id
 from windlass.journal.database import translate
 
 __all__ = ["BadCheckpoint", "CheckpointFolder", "read_checkpoint"]
@@ -211,7 +211,7 @@ def read_checkpoint(path: Path) -> list[Event]:
             raise BadCheckpoint(f"{path} does not begin with its own execution")
         if created.format > FORMAT:
             raise _newer(path, created.format)
-        if str(uuid.UUID(created.id)) != created.id:  # it names a folder: nothing else may
+        if not is_id(created.id):  # it names a folder: nothing else may
             raise ValueError(f"{created.id!r} is not an id")
         if len(events) != file.seq:
             raise BadCheckpoint(f"{path} should have {file.seq} events, but has {len(events)}")

@@ -29,6 +29,7 @@ __all__ = [
     "find_store",
     "shown",
     "store_of",
+    "store_with",
     "stores_of",
 ]
 
@@ -136,6 +137,11 @@ def find_store(workdir: Path, home: Path) -> Store:
     if repository is not None and not _is_ignored(workdir, repository.top):
         return store_of(repository.top, GIT, home)
     return store_of(workdir, FILES, home)
+
+
+def store_with(tree: str, root: str, home: Path) -> Store:
+    """The store that has this record of a folder."""
+    return store_of(Path(root), tree.partition(":")[0], home)
 
 
 def store_of(root: Path, kind: str, home: Path) -> Store:

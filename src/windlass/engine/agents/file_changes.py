@@ -23,7 +23,7 @@ from windlass.errors import ToolError, UsageError
 from windlass.faults import fault_point
 from windlass.ports import Call, Contact
 from windlass.workspaces.put_back import RecordedPeriod, put_all_back, put_back
-from windlass.workspaces.store import ChangeKind, Recorded, Store, find_store, shown, store_of
+from windlass.workspaces.store import ChangeKind, Recorded, Store, find_store, shown, store_with
 
 __all__ = [
     "WorkRecorder",
@@ -107,13 +107,13 @@ class WorkRecorder:
     def _recorded(self) -> Recorded:
         before, home = self._last, self._call.home
         if before is not None and before.tree:  # in the same way, also if the agent has made the folder a repository
-            return store_of(Path(before.root), _kind(before.tree), home).record(self._call.execution)
+            return store_with(before.tree, before.root, home).record(self._call.execution)
         return find_store(self._call.workdir, home).record(self._call.execution)
 
 
 def take_back_writes(before: Recorded, call: Call) -> list[str]:
     """Put the files back as they were recorded before a check; gives their paths. Raises `ToolError`."""
-    store = store_of(Path(before.root), _kind(before.tree), call.home)
+    store = store_with(before.tree, before.root, call.home)
     after = store.record(call.execution).tree
     undone = put_back(store, [RecordedPeriod(before.tree, after)]) if after != before.tree else []
     return [one["path"] for one in undone]
@@ -165,7 +165,7 @@ def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, 
     works: list[tuple[Store, list[RecordedPeriod]]] = []
     for root in dict.fromkeys(period.root for period in periods):
         merged = _merged([period for period in periods if period.root == root])
-        store = store_of(Path(root), _kind(merged[0].before), home)
+        store = store_with(merged[0].before, root, home)
         works.append((store, [RecordedPeriod(period.before, period.after, period.after_check) for period in merged]))
     return put_all_back(works)
 
@@ -187,16 +187,11 @@ def _files_of(periods: Sequence[WorkPeriod], home: Path) -> dict[str, ChangeKind
     try:
         for period in periods:
             if period.before != period.after:
-                store = store_of(Path(period.root), _kind(period.before), home)
+                store = store_with(period.before, period.root, home)
                 found.update((one.path, one.kind) for one in store.changes(period.before, period.after))
     except (ToolError, OSError):
         return None
     return found
-
-
-def _kind(tree: str) -> str:
-    """The kind of store that has a record."""
-    return tree.partition(":")[0]
 
 
 def _shown_periods(agent: AgentState) -> list[WorkPeriod]:
@@ -232,7 +227,7 @@ def _nothing(state: State, named: StepState | None, agents: Iterable[AgentState]
 
 
 def _view(step: StepState, period: WorkPeriod, agent: AgentState, home: Path) -> dict[str, Any]:
-    store = store_of(Path(period.root), _kind(period.before), home)
+    store = store_with(period.before, period.root, home)
     after = period.after or store.record().tree
     files = [
         {

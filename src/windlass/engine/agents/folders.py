@@ -15,7 +15,7 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.engine.agents.workspace import worktree_from
 from windlass.errors import ToolError
-from windlass.workspaces.store import store_of
+from windlass.workspaces.store import store_with
 from windlass.workspaces.worktrees import branch_of, find_worktree, is_on_branch, remove_worktree, work_in
 
 __all__ = ["list_folders", "remove_folders"]
@@ -112,5 +112,5 @@ def _work_in_copy(step: StepState, folder: ev.WorkspaceOpened, home: Path) -> st
     periods = step.agent.periods if step.agent is not None else []
     if not periods:
         return "not recorded" if step.attempts and step.agent is not None and step.agent.attempt else "no work"
-    store = store_of(Path(periods[0].root), periods[0].before.partition(":")[0], home)
+    store = store_with(periods[0].before, periods[0].root, home)
     return "changes that are only here" if store.changes(periods[0].before, store.record().tree) else "no work"

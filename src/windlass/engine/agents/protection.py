@@ -21,7 +21,7 @@ from windlass.globs import glob_filter, is_pattern
 from windlass.ports import Call
 from windlass.workspaces.git import find_repository, run_git, user_ignores
 from windlass.workspaces.put_back import RecordedPeriod, put_back
-from windlass.workspaces.store import Store, find_store, shown, store_of
+from windlass.workspaces.store import Store, find_store, shown, store_with
 
 __all__ = [
     "give_tests_back",
@@ -87,7 +87,7 @@ def give_tests_back(agent: AgentState, tests: Sequence[str], call: Call) -> None
 def _since_last_turn(agent: AgentState, call: Call) -> tuple[Store, RecordedPeriod]:
     """The changes since the agent's last turn, and the store that has them."""
     last = agent.periods[-1]
-    store = store_of(Path(last.root), last.after.partition(":")[0], call.home)
+    store = store_with(last.after, last.root, call.home)
     return store, RecordedPeriod(last.after, store.record(call.execution).tree)
 
 
@@ -136,7 +136,7 @@ def _restore(agent: AgentState, patterns: Sequence[str], call: Call, *, new_ones
         pairs = [
             RecordedPeriod(period.before, period.after, period.after_check) for period in periods if period.root == root
         ]
-        store = store_of(Path(root), pairs[0][0].partition(":")[0], call.home)
+        store = store_with(pairs[0][0], root, call.home)
         made = frozenset() if new_ones else _made(store, pairs)
         protects = _protects(patterns, call.workdir, Path(root), made, _targets(store, pairs[0].before))
         done += [one["path"] for one in put_back(store, pairs, protects)]
@@ -160,7 +160,7 @@ def touched_programs(agent: AgentState | None, uses: Iterable[Mapping[str, Any]]
     found: list[str] = []
     for period in agent.periods:
         if period.after and call.workdir.is_relative_to(period.root):
-            store = store_of(Path(period.root), period.before.partition(":")[0], call.home)
+            store = store_with(period.before, period.root, call.home)
             paths = {str((call.workdir / name).relative_to(period.root)) for name in named}
             changes = store.changes(period.before, period.after)
             found += [shown(one.path) for one in changes if one.old is not None and one.path in paths]

@@ -170,7 +170,7 @@ def step_routes(service: Service) -> APIRouter:
     async def go_on(state: State, wanted: request_models.RetryStep | request_models.Skip) -> Response:
         if wanted.resume and not state.status.finished and not engine.driven(state):
             with not_now():
-                await _resume(engine, state.id, wanted)
+                await _resume(engine, state.id, hold=wanted.hold, keep_plan=wanted.keep_plan)
         return told(await engine.state(state.id))
 
     @router.post("/retry", responses=answers)
@@ -223,7 +223,7 @@ def step_routes(service: Service) -> APIRouter:
             )
             if body.resume and not receipt.state.status.finished and not engine.driven(receipt.state):
                 keep = body.keep_plan or receipt.forked
-                await engine.resume(receipt.state.id, hold=body.hold, keep_plan=keep)
+                await _resume(engine, receipt.state.id, hold=body.hold, keep_plan=keep)
         return answer(receipt.as_dict())
 
     @router.post("/undo", responses={200: {"model": answer_models.UndoneFiles}, **problems(404, 409, 415)})
@@ -252,10 +252,10 @@ def step_routes(service: Service) -> APIRouter:
     return router
 
 
-async def _resume(engine: Engine, execution: str, wanted: request_models.RetryStep | request_models.Skip) -> None:
+async def _resume(engine: Engine, execution: str, *, hold: bool, keep_plan: bool) -> None:
     """Have it go on, unless this server, which takes up what a dead one left, was faster."""
     try:
-        await engine.resume(execution, hold=wanted.hold, keep_plan=wanted.keep_plan)
+        await engine.resume(execution, hold=hold, keep_plan=keep_plan)
     except UsageError:
         state = await engine.state(execution)
         if not (state.status.finished or engine.driven(state)):
