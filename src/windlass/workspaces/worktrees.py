@@ -1,4 +1,4 @@
-"""Folders of their own for agents: git worktrees with a branch each, and plain copies (K4).
+"""Folders of their own for agents: git worktrees with a branch each (K4).
 
 The place and the branch follow from the execution and the step, so a folder is found again after a crash. A file in
 git's own folder of the worktree marks it as whole: an unmarked one was never given to an agent, and is made anew. All
@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -40,9 +40,9 @@ __all__ = [
     "is_whole",
     "lock_of",
     "lock_words",
-    "open_copy",
     "open_worktree",
     "place_of",
+    "prove_apart",
     "read_mark",
     "removal_of",
     "remove_unmarked",
@@ -56,7 +56,6 @@ __all__ = [
 ]
 
 MARK = "windlass.json"
-MOST_COPIED, MOST_BYTES = 100_000, 2 * 1024**3
 NOTE_BUSY = ("MERGE_HEAD", "rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 
 
@@ -113,7 +112,7 @@ def open_worktree(workdir: Path, execution: str, step: str, files: Sequence[str]
         if _marks(repository) != before:
             raise ToolError(f"making a worktree changed the checkout {repository.top}: its index, HEAD or config")
     found.workdir.mkdir(parents=True, exist_ok=True)
-    _prove_apart(found.workdir, workdir)
+    prove_apart(found.workdir, workdir)
     return found
 
 
@@ -331,7 +330,7 @@ def _marks(repository: Repository) -> list[object]:
     return [*texts, stat and (stat.st_mtime_ns, stat.st_size, stat.st_ino)]
 
 
-def _prove_apart(workdir: Path, outside: Path) -> None:
+def prove_apart(workdir: Path, outside: Path) -> None:
     """Write a file into the folder, and look for it in the checkout."""
     name = f".windlass-canary-{token_hex(8)}"
     canary = workdir / name
@@ -536,41 +535,3 @@ def remove_worktree(worktree: Worktree, *, keep_branch: bool = False) -> None:
         fault_point("workspace.removed")
         if tip and (not keep_branch or tip == worktree.base):
             git_at(repository, "update-ref", "-d", f"refs/heads/{worktree.branch}", tip, lock=lock)
-
-
-# -- copies --------------------------------------------------------------------------------------
-
-
-def open_copy(workdir: Path, execution: str, step: str, left_out: Iterable[Path]) -> Worktree:
-    """Copy the working directory as it is, without `.git`; or find the copy again."""
-    path = place_of(execution, step)
-    if not path.exists():
-        outside = {str(one) for one in left_out}
-        _refuse_large(workdir, outside)
-
-        def ignored(folder: str, names: list[str]) -> list[str]:
-            return [name for name in names if name == ".git" or os.path.join(folder, name) in outside]
-
-        making = path.with_name(f"{path.name}.making")
-        shutil.rmtree(making, ignore_errors=True)
-        making.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fault_point("workspace.making")
-        shutil.copytree(workdir, making, symlinks=True, ignore=ignored)
-        fault_point("workspace.made")
-        making.rename(path)
-    _prove_apart(path, workdir)
-    return Worktree(path, path)
-
-
-def _refuse_large(workdir: Path, left_out: set[str]) -> None:
-    count = size = 0
-    for folder, folders, files in os.walk(workdir):
-        folders[:] = [name for name in folders if name != ".git" and os.path.join(folder, name) not in left_out]
-        count += len(files)
-        size += sum(os.lstat(os.path.join(folder, name)).st_size for name in files)
-        if count > MOST_COPIED or size > MOST_BYTES:
-            raise ToolError(
-                f"{workdir} is too large to copy: over {MOST_COPIED:,} files or {MOST_BYTES >> 30} GiB",
-                category=Category.RESOURCE,
-                advice=("use `workspace: worktree` in a git repository",),
-            )

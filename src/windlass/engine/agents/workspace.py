@@ -21,7 +21,8 @@ from windlass.core.transitions import StepStatus
 from windlass.errors import Category, ToolError
 from windlass.ports import Call, Contact
 from windlass.workspaces.bundles import bring_worktree, bundle_of, has_worked_in, note_attempt, write_bundle
-from windlass.workspaces.worktrees import Worktree, commit_work, is_on_branch, open_copy, open_worktree, place_of
+from windlass.workspaces.copies import open_copy
+from windlass.workspaces.worktrees import Worktree, commit_work, is_on_branch, open_worktree, place_of
 
 __all__ = ["AgentFolder", "worktree_from"]
 
@@ -88,8 +89,7 @@ class AgentFolder:
     def _open(self) -> Worktree:
         call = self._call
         if self._wanted["kind"] == "copy":
-            workspaces = place_of(call.execution, call.step).parent.parent
-            return open_copy(call.workdir, call.execution, call.step, [call.home, workspaces])
+            return open_copy(call.workdir, call.execution, call.step, call.home)
         return open_worktree(call.workdir, call.execution, call.step, self._wanted.get("files", ()))
 
     def _event(self, kind: Any, path: Path, found: Worktree | None) -> ev.WorkspaceOpened:
