@@ -41,7 +41,7 @@ GROUPS = {
     "Follow": {
         "resume": _Known("run", "Continue an execution that was paused, interrupted or cut off by a crash."),
         "watch": _Known("run", "Follow an execution from any terminal until it ends or pauses."),
-        "status": _Known("look", "Show an execution's status; without ID, list unfinished ones."),
+        "status": _Known("status", "Show an execution's status; without ID, list unfinished ones."),
         "list": _Known("look", "List executions, newest first."),
         "logs": _Known("record", "Show an execution's events, with the output of its steps."),
         "history": _Known("history", "Show what past executions took, waited for and cost."),

@@ -1,6 +1,6 @@
-"""`list` and `status`: many executions, and one.
+"""`list`: many executions, a line each.
 
-A list is shown without the engine: only the journal is opened, and nothing is imported that understands a plan.
+They are shown without the engine: only the journal is opened, and nothing is imported that understands a plan.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from windlass.cli.command import Group, Option
-from windlass.cli.names import OptionalExecutionId
 from windlass.cli.session import (
     AsJson,
     CommandEnd,
@@ -20,9 +19,7 @@ from windlass.cli.session import (
     out,
     print_json,
     say,
-    stores_of,
     suggest,
-    with_engine,
     with_observer,
 )
 from windlass.cli.terminal import clip
@@ -32,63 +29,17 @@ from windlass.errors import Damaged, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from windlass.engine.engine import Engine
     from windlass.engine.observer import Observer
     from windlass.ports import Head
 
-__all__ = ["list_line", "register"]
+__all__ = ["list_line", "register", "show_list"]
 
-UNFINISHED = ["pending", "running", "paused"]
 MOST_READ = 100
 """Executions that a list reads to find damage; a longer list shows only the damage that is known."""
 
 
 def register(app: Group) -> None:
-    app.add(status)
     app.add(list_executions, "list")
-
-
-def status(
-    execution: OptionalExecutionId = None,
-    as_json: AsJson = False,
-    home: Home = None,
-) -> None:
-    """Show an execution's status; without ID, list unfinished ones."""
-
-    async def show_all(observer: Observer, folder: Path) -> bool:
-        unfinished = await observer.executions(UNFINISHED)
-        if not unfinished and not as_json:
-            say("No unfinished executions.")
-        await _show_list(observer, unfinished, as_json)
-        return not as_json and (bool(unfinished) or _has_breakers(folder))
-
-    async def show_gates(engine: Engine) -> int:
-        from windlass.cli.tool_text import gate_lines
-
-        for line in gate_lines(engine):
-            out(line)
-        return 0
-
-    async def show_one(engine: Engine) -> int:
-        from windlass.cli.record import show_status
-
-        return await show_status(engine, str(execution), as_json)
-
-    if execution is not None:
-        raise CommandEnd(with_engine(show_one, home))
-    raise CommandEnd(with_engine(show_gates, home) if with_observer(show_all, home) else 0)
-
-
-def _has_breakers(home: Path) -> bool:
-    """Tell whether a breaker may keep the next execution waiting."""
-    stores = stores_of(home)
-    if not stores.has_gates:
-        return False
-    book = stores.gates()
-    try:
-        return bool(book.breakers())
-    finally:
-        book.close()
 
 
 def list_executions(
@@ -117,7 +68,7 @@ def list_executions(
         if not heads and not as_json:
             kind = f"{' or '.join(statuses)} " if statuses else ""
             say(f"No {kind}executions{' that fit' if plan or text or since else ''}.")
-        await _show_list(observer, heads, as_json)
+        await show_list(observer, heads, as_json)
         return 0
 
     raise CommandEnd(with_observer(work, home))
@@ -141,7 +92,7 @@ def _moment(text: str) -> float:
     return datetime.combine(day, datetime.min.time()).timestamp()
 
 
-async def _show_list(observer: Observer, heads: Sequence[Head], as_json: bool) -> None:
+async def show_list(observer: Observer, heads: Sequence[Head], as_json: bool) -> None:
     from windlass.engine.damage import DAMAGED
 
     if as_json:

@@ -1,4 +1,4 @@
-"""One execution in full: its status, `logs` with every event, and `approvals`, the questions of all executions."""
+"""`logs`: every event of an execution, and `approvals`: the questions of all executions."""
 
 from __future__ import annotations
 
@@ -22,25 +22,19 @@ from windlass.cli.session import (
     suggest,
     with_engine,
 )
-from windlass.cli.terminal import clip, write_output
-from windlass.cli.text import MARKS, describe, items_text, next_commands, shown, standing_of, summary, time_text
-from windlass.cli.tool_text import gate_lines
-from windlass.cli.used_text import in_brief, used_text
+from windlass.cli.terminal import write_output
+from windlass.cli.text import describe, next_commands
+from windlass.cli.used_text import in_brief
 from windlass.clock import iso
 from windlass.core import events as ev
-from windlass.core.resources import summed
 from windlass.core.state import State, fold
-from windlass.core.transitions import StepStatus
-from windlass.core.view import progress, shows_progress, verdict_of
-from windlass.engine.damage import damaged_view
 from windlass.engine.engine import Engine
-from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import asked_change, rests_on
 from windlass.errors import Damaged
 from windlass.ports import AskedQuestion, Entry
 
-__all__ = ["register", "show_status"]
+__all__ = ["register"]
 
 MOST_VERIFIED = 100
 """Executions whose questions are listed that are looked through for damage."""
@@ -49,50 +43,6 @@ MOST_VERIFIED = 100
 def register(app: Group) -> None:
     app.add(logs)
     app.add(approvals)
-
-
-async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
-    """Print an execution's status; returns the exit code."""
-    try:
-        state = await engine.state(execution)
-    except Damaged as damage:
-        if not as_json:
-            raise
-        print_json(damaged_view(await engine.find(execution), damage))
-        return damage.exit_code
-    stale = await engine.stale(state)
-    if as_json:
-        print_json(standing(state, engine.attempt_runner.gates, await engine.forecast_view(state), stale))
-        return 0
-    driven = engine.driven(state)
-    for line in summary(state, driven, stale):
-        out(line)
-    out(f"{progress(state):.0f}%  in {state.workdir}" if shows_progress(state) else f"in {state.workdir}")
-    if driven and (forecast := await engine.forecast_view(state)) is not None and forecast["text"]:
-        out(f"forecast: {forecast['text']}")
-    if used := used_text(summed(step.used for step in state.steps.values())):
-        out(used)
-    for step in state.top_level():
-        undone = " (undone)" if step.undone else ""
-        checked = step.agent is not None and step.agent.checked is not None
-        verdict = f" ({verdict_of(step, stale)})" if checked else ""
-        more = f"{undone}{verdict}{items_text(step)}{time_text(step)}{_remark(step)}"
-        word = standing_of(step, state, driven)
-        mark = MARKS[step.status if word == step.status else StepStatus.PAUSED]
-        out(f"  {mark} {step.id}  {word}{more}")
-    for line in () if state.status.finished else gate_lines(engine):
-        out(line)
-    for line in next_commands(state, driven):
-        out(as_typed(f"next: {line}"))
-    return 0
-
-
-def _remark(step: Any) -> str:
-    if step.output is not None and step.status == "completed":
-        return f"  {clip(shown(step.output), 80)}"
-    if step.error is not None:
-        return f"  {clip(step.error.message, 80)}"
-    return f"  {step.skipped_because}" if step.skipped_because else ""
 
 
 def logs(

@@ -18,6 +18,7 @@ from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Failure
 
 __all__ = [
+    "has_verified_work",
     "items_of",
     "progress",
     "question_view",
@@ -46,6 +47,11 @@ def progress(state: State) -> float:
 def shows_progress(state: State) -> bool:
     """False for an execution that ended without completing: all its steps are settled, and it is not 100 % done."""
     return not state.status.finished or state.status is ExecutionStatus.COMPLETED
+
+
+def has_verified_work(state: State) -> bool:
+    """True if the checks of an agent's work have passed, and its files may have changed since."""
+    return any(step.agent is not None and step.agent.verdict == "verified" for step in state.steps.values())
 
 
 def snapshot(state: State, forecast: Mapping[str, Any] | None = None, stale: Set[str] = NONE_STALE) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from windlass.core.budget import ScopeName
 from windlass.core.history import has_stopped, record_of
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
+from windlass.core.view import has_verified_work
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.drivers import Launcher, LocalDrivers
 from windlass.engine.inbox import checked_limit
@@ -341,7 +342,7 @@ class Control:
 
     async def stale(self, state: State) -> frozenset[str]:
         """Steps whose work was verified, and whose files have changed since (K2)."""
-        if not any(step.agent is not None and step.agent.verdict == "verified" for step in state.steps.values()):
+        if not has_verified_work(state):
             return frozenset()
         from windlass.engine.agents.staleness import StaleChecks  # few executions need it
 
