@@ -14,7 +14,6 @@ import hmac
 import json
 import os
 import re
-import secrets
 import sqlite3
 import stat
 from collections.abc import Mapping
@@ -49,7 +48,7 @@ class HomeProof(NamedTuple):
 
     @classmethod
     def new(cls, key: bytes) -> HomeProof:
-        home = secrets.token_hex(16)
+        home = os.urandom(16).hex()
         return cls(home, _signature(home, key))
 
     def holds(self, key: bytes) -> bool:
@@ -195,7 +194,7 @@ def make_key(folder: Path) -> bytes:
         return key
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(folder / "home.key", secrets.token_hex(32) + "\n")
+        write_whole(folder / "home.key", os.urandom(32).hex() + "\n")
     except OSError as error:
         raise NotPermitted(
             f"the key of your homes cannot be created in {folder}: {error.strerror}",
@@ -208,7 +207,7 @@ def make_key(folder: Path) -> bytes:
 
 def write_whole(file: Path, text: str, *, replace: bool = False) -> None:
     """Write a file whole, durably and readable by its user alone. Without `replace`, one that is there stays."""
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    draft = file.with_name(f".{file.name}.{os.urandom(8).hex()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
