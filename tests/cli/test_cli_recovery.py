@@ -168,6 +168,7 @@ def test_d2_a_wrong_decision_is_refused_and_approvals_do_not_list_it(
         (["--again", "pya"], "pay"),
         (["--detach", "--again", "pay"], "--detach"),
         (["--done", "pay=7", "--again", "pay"], "choose one of --again, --done and --fail for pay"),
+        (["--done", "pay=7", "--done", "pay=8"], "--done pay is given twice, with different outputs: give one"),
         (["--fail", "pay", "--again", "pay"], "choose one of --again, --done and --fail for pay"),
         (["--accept-changes", "--keep-plan"], "choose one of --accept-changes and --keep-plan"),
     ):

@@ -54,7 +54,11 @@ async def test_k8_a_transcript_over_http_mcp_and_the_client(serve: Serve, projec
         first = server.api.get(f"{path}&limit=2").json
         rest = server.api.get(first["next"].replace("limit=2", "limit=9")).json
         assert [entry["seq"] for entry in [*first["entries"], *rest["entries"]]] == [e["seq"] for e in page["entries"]]
-        assert "### Reply\n\nIt is long.\n" in server.api.get(f"{path}&format=markdown").body.decode()
+        text = server.api.get(f"{path}&format=markdown")
+        assert "### Reply\n\nIt is long.\n" in text.body.decode()
+        beginning = server.api.get(f"{path}&limit=2&format=markdown")
+        following = beginning.headers["link"].removeprefix("<").removesuffix('>; rel="next"')
+        assert beginning.body + server.api.get(following.replace("limit=2", "limit=9")).body == text.body
         async with HttpClient(server.address, server.token) as client:
             assert list(await client.transcript(execution, "work")) == page["entries"]
         headers = {"Authorization": f"Bearer {server.token}"}

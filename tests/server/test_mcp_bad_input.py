@@ -57,6 +57,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "an answer to nobody": ("engine_approve", {"execution": "x", "step": "y", "allow": True, "digest": "z"}),
     "a decision that is none": ("engine_resume", {"execution": "x", "decisions": {"a": "maybe"}}),
     "an argument that is none": ("engine_execute", {"plan": {"steps": [STEP]}, "budgett": 0.01}),
+    "a change to a retry that is none": ("engine_resume", {"execution": "x", "retry": {"a": {"modell": "y"}}}),
     "a wait that is no number": ("engine_status", {"execution": "x", "wait_s": "x"}),
     "a heading that is none": ("engine_budget", {"by": "colour"}),
     "a field that is none": ("engine_history", {"by": "colour"}),

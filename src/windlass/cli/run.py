@@ -459,11 +459,14 @@ def _decisions(
         except ValueError as error:
             raise UsageError(f"--done {step}: {value!r} is not JSON: {error}") from error
         found.append(ev.DecisionMade(now, step, "done", by, output))
-    decided: dict[str, str] = {}
+    decided: dict[str, ev.DecisionMade] = {}
     for made in found:
-        if decided.setdefault(made.step, made.choice) != made.choice:
+        first = decided.setdefault(made.step, made)
+        if first.choice != made.choice:
             raise UsageError(f"choose one of --again, --done and --fail for {made.step}")
-    return found
+        if first.output != made.output:
+            raise UsageError(f"--done {made.step} is given twice, with different outputs: give one")
+    return list(decided.values())
 
 
 async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, yes: bool, as_json: bool) -> int:

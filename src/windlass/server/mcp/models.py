@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from windlass.runtimes import runtime_names
@@ -216,6 +216,8 @@ class UndoView(BaseModel):
 
 class RetryChange(BaseModel):
     """Changes to a step before it is tried again."""
+
+    model_config = ConfigDict(extra="forbid")
 
     with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
     runtime: str | None = Field(default=None, description=f"For its agent: {runtime_names()}.")

@@ -40,14 +40,17 @@ def conversation_routes(service: Service) -> APIRouter:
         if len(entries) > limit:
             last = entries[limit - 1].seq
             entries = [entry for entry in entries if entry.seq <= last]  # an event can make two entries
-            query = urlencode({"step": step, "after": last, "limit": limit, "whole": str(whole).lower()})
+            query = urlencode(
+                {"step": step, "after": last, "limit": limit, "whole": str(whole).lower(), "format": form}
+            )
             following = f"/api/executions/{head.id}/transcript?{query}"
         if form == "markdown":
             system, blocks = "", []
             for entry in entries:
                 blocks.append(as_markdown(entry, system))
                 system = entry.system or system
-            return Response("".join(blocks), media_type="text/markdown; charset=utf-8")
+            link = {"Link": f'<{following}>; rel="next"'} if following else {}
+            return Response("".join(blocks), headers=link, media_type="text/markdown; charset=utf-8")
         return answer({"execution": head.id, "step": step, "entries": entries, "next": following})
 
     return router
