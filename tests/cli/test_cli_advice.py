@@ -12,6 +12,8 @@ import pytest
 from windlass.cli.app import app
 from windlass.cli.text import failure_lines
 from windlass.errors import Category, Failure
+from windlass.plan.model import Plan
+from windlass.testing import Simulation
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -68,8 +70,9 @@ def test_i1_the_shell_is_told_which_word_is_missing(windlass: Windlass) -> None:
 
 def test_c5_advice_of_a_failure_names_the_execution() -> None:
     failure = Failure(Category.LOGIC, "refused", advice=("look at it with windlass logs ID --prompt", "ask for an ID"))
-    assert failure_lines("a", failure, "01a1")[1:] == [
-        "      → look at it with windlass logs 01a1 --prompt",
+    run = Simulation(Plan.model_validate({"name": "test", "steps": [{"id": "a", "run": "true"}]}))
+    assert failure_lines("a", failure, run.state)[1:] == [
+        f"      → look at it with windlass logs {run.state.id} --prompt",
         "      → ask for an ID",
     ]
 

@@ -126,9 +126,13 @@ def test_d10_after_a_completed_execution_the_suggested_command_runs_only_the_fai
     ran = windlass("run", project.plan(plan))
     assert "missing from the result: 1 of 5 items of work (optional)" in ran.err
     (execution,) = project.ids()
+    purpose = "run what failed and the steps after it again, in a new execution"
     for step in ("work", "work[2]"):
         refused = windlass("retry", execution, step, code=2)
-        assert refused.err.endswith(f"run only what failed again, in a new execution: windlass fork {execution}\n")
+        assert refused.err.endswith(f"{purpose}: windlass fork {execution}\n")
+    command = f"windlass fork {execution}   # {purpose}\n"
+    assert ran.err.endswith(f"next:\n  {command}")
+    assert windlass("status", execution).out.endswith(f"next: {command}")
     (project.path / "ok").touch()
-    windlass("fork", execution)
+    windlass.shell(ran.command(f"fork {execution}"))
     assert sorted(project.lines("ran")) == ["1", "2", "3", "3", "4", "5"]

@@ -48,6 +48,7 @@ def test_k2_what_a_program_throws_goes_back_to_the_agent(project: Project, windl
     assert "found 41" in model.requests[4].text
     refused = windlass("verify", project.ids()[0], code=2)
     assert "check 1 of step fix is a program, which runs only inside an execution" in refused.err
+    assert f"windlass fork {project.ids()[0]} --from fix" in refused.err
 
 
 def test_k2_a_check_that_is_no_program_is_refused_before_an_agent_begins(project: Project, windlass: Windlass) -> None:

@@ -155,6 +155,13 @@ async def test_c5_a_failed_step_says_why_and_what_to_do(project: Project) -> Non
     assert f"windlass fork {seen['execution']}" in seen["next"]
 
 
+async def test_c5_a_completed_execution_without_an_optional_step_says_what_to_do(project: Project) -> None:
+    plan = {"steps": [{"id": "bad", "run": "exit 3", "importance": "optional"}]}
+    async with hosted(project) as server, server.client() as mcp:
+        seen = shown(await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60}))
+    assert (seen["status"], seen["next"]) == ("completed", [f"windlass fork {seen['execution']}"])
+
+
 async def test_i2_a_long_output_is_cut_and_can_be_had_whole(project: Project) -> None:
     steps = [{"id": f"s{n}", "run": "head -c 9000 /dev/zero | tr '\\0' x"} for n in range(70)]
     async with hosted(project) as server, server.client() as mcp:

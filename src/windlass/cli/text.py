@@ -13,7 +13,7 @@ from typing import Any
 
 from windlass.clock import iso
 from windlass.core import events as ev
-from windlass.core.advice import fork_rest, ways_on
+from windlass.core.advice import fork_rest, own_advice, ways_on
 from windlass.core.agent import Cost
 from windlass.core.agent_events import token_change
 from windlass.core.budget import money
@@ -240,11 +240,11 @@ def _first_line(failure: Failure) -> str:
     return failure.message.partition("\n")[0].removesuffix(":")
 
 
-def failure_lines(who: str, failure: Failure, execution: str) -> list[str]:
+def failure_lines(who: str, failure: Failure, state: State) -> list[str]:
     """The failed step, its category and error, then advice; a command in it names the execution."""
     from windlass.cli.install_advice import fitting_install
 
-    advice = [fitting_install(_COMMAND_OF_ID.sub(rf"\1 {execution}", line)) for line in failure.advice]
+    advice = [fitting_install(_COMMAND_OF_ID.sub(rf"\1 {state.id}", line)) for line in own_advice(state, failure)]
     return [f"  ✗ {who} ({failure.category}): {failure.message}", *(f"      → {line}" for line in advice)]
 
 
@@ -267,21 +267,19 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
                 lines.append(f"windlass resume {name} --fail {word}    # count it as failed")
         # Without an answer, it would stop again at once where it asks for budget or for a decision.
         return lines if state.paused_for in ("budget", "decision") and lines else [*lines, f"windlass resume {name}"]
-    if state.status in (ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.CANCELLED):
-        from windlass.engine.resuming import changed_plan  # text is also for commands without an engine
-
-        plan = changed_plan(state)
-        purpose = f"re-run only failed and skipped steps, in a new execution{' with the changed plan' if plan else ''}"
-        return [*_ways_on(state, plan), f"{fork_rest(state, plan)}   # {purpose}"]
-    return []
-
-
-def _ways_on(state: State, changed_plan: str) -> list[str]:
-    """Commands for the first failed step; they are the same for the others."""
+    # The commands for the first failed step; they are the same for the others.
     failed = next((step for step in state.top_level() if step.status is StepStatus.FAILED), None)
-    if failed is None or state.status is ExecutionStatus.CANCELLED:
+    if failed is None and state.status is ExecutionStatus.COMPLETED:
         return []
-    return [f"{way.command}   # {way.purpose}" for way in ways_on(state, failed, changed_plan)]
+    from windlass.engine.resuming import changed_plan  # text is also for commands without an engine
+
+    plan, ways = changed_plan(state), []
+    if failed is not None and state.status is not ExecutionStatus.CANCELLED:
+        ways = [f"{way.command}   # {way.purpose}" for way in ways_on(state, failed, plan)]
+    if state.status is ExecutionStatus.COMPLETED:
+        return ways
+    purpose = f"re-run only failed and skipped steps, in a new execution{' with the changed plan' if plan else ''}"
+    return [*ways, f"{fork_rest(state, plan)}   # {purpose}"]
 
 
 def _raised(asked: list[StepState]) -> list[str]:
@@ -308,11 +306,11 @@ def summary(state: State, driven: bool = False, stale: Set[str] = frozenset()) -
     lines = [f"{state.plan.name}  {status}: {parts}", f"execution {state.id}"]
     for step in state.top_level():
         if step.status is StepStatus.FAILED and step.error is not None:
-            lines += failure_lines(step.id, step.error, state.id)
+            lines += failure_lines(step.id, step.error, state)
         elif step.status is StepStatus.SKIPPED and not step.by_condition:
             lines.append(f"  ↷ {step.id}: {step.skipped_because}")
     if state.error is not None and state.error.where not in state.steps:
-        lines += failure_lines(state.error.where or state.plan.name, state.error, state.id)
+        lines += failure_lines(state.error.where or state.plan.name, state.error, state)
     lines += [f"  {describe(refused, state)}" for refused in state.refused]
     for step in state.questions.values():
         lines += _question_lines(step)

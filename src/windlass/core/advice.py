@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import msgspec
 
+from windlass.core.redo import AGAIN, ENDED_FOR_GOOD, is_over
 from windlass.core.state import State
 from windlass.core.step import StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Category, Failure, UsageError
 
-__all__ = ["Way", "failure_advice", "fork_rest", "no_outcome", "ways_after", "ways_on"]
+__all__ = ["Way", "failure_advice", "fork_rest", "no_outcome", "own_advice", "ways_after", "ways_on"]
+
+_REDO = re.compile(r"\bwindlass (retry|skip) ")
+"""A command that is refused for a step that never runs again."""
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -28,8 +33,11 @@ def ways_on(state: State, step: StepState, changed_plan: str = "") -> list[Way]:
     """List the commands for a step that failed, most useful first. `changed_plan` is the plan's file, if it changed."""
     name, word = state.id, shlex.quote(step.id)
     accept = " --accept-changes" if changed_plan else ""
-    if state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED):
-        return [Way(fork_rest(state, changed_plan), "run only what failed again, in a new execution")]
+    if (parent := step.parent) is not None and parent.status is StepStatus.COMPLETED:
+        again = f"{fork_rest(state, changed_plan)} --from {shlex.quote(parent.id)}"
+        return [Way(again, "run it and the steps after it again, in a new execution")]
+    if is_over(state, step):
+        return [Way(fork_rest(state, changed_plan), AGAIN)]
     ways = [Way(f"windlass logs {name} --step {word}", "see what it did")] if step.attempts or step.children else []
     purpose = "try its failed items again" if step.children else "try it again"
     ways.append(Way(f"windlass retry {name} {word}{accept}", purpose))
@@ -39,6 +47,13 @@ def ways_on(state: State, step: StepState, changed_plan: str = "") -> list[Way]:
     elif category in (Category.CONFIGURATION, Category.LOGIC):
         ways.append(Way(f"windlass retry {name} {word} --with KEY=VALUE{accept}", "try it with other arguments"))
     return [*ways, Way(f"windlass skip {name} {word}{accept}", "continue without it")]
+
+
+def own_advice(state: State, failure: Failure) -> tuple[str, ...]:
+    """The failure's own advice, without commands that are refused because its step never runs again."""
+    step = state.steps.get(failure.where)
+    over = is_over(state, step) if step is not None else state.status in ENDED_FOR_GOOD
+    return tuple(line for line in failure.advice if not (over and _REDO.search(line)))
 
 
 def fork_rest(state: State, changed_plan: str = "") -> str:
@@ -59,12 +74,12 @@ def failure_advice(state: State, failure: Failure) -> tuple[str, ...]:
     """The failure's own advice, then the commands for its step."""
     step = state.steps.get(failure.where)
     if step is not None and step.status is StepStatus.FAILED:
-        return (*failure.advice, *(str(way) for way in ways_on(state, step)))
+        return (*own_advice(state, failure), *(str(way) for way in ways_on(state, step)))
     ended = next((s for s in state.top_level() if s.status is StepStatus.SKIPPED and not s.by_condition), None)
     if failure.where == "limits.timeout" and ended is not None:
         again = f"continue, with the same time limit again: windlass retry {state.id} {shlex.quote(ended.id)}"
         return (again, *failure.advice)
-    return failure.advice
+    return own_advice(state, failure)
 
 
 def no_outcome(state: State, step: str) -> UsageError:

@@ -9,7 +9,19 @@ from windlass.core.step import StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import UsageError
 
-__all__ = ["check_retry", "check_skip"]
+__all__ = ["AGAIN", "ENDED_FOR_GOOD", "check_retry", "check_skip", "is_over"]
+
+ENDED_FOR_GOOD = (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED)
+"""An execution that ended so is not reopened."""
+AGAIN = "run what failed and the steps after it again, in a new execution"
+"""The purpose of a fork of one."""
+
+
+def is_over(state: State, step: StepState) -> bool:
+    """True if the step never runs again in this execution: it, and its agent, can only go on in a fork."""
+    parent = step.parent
+    done = step.status is StepStatus.COMPLETED or (parent is not None and parent.status is StepStatus.COMPLETED)
+    return done or state.status in ENDED_FOR_GOOD
 
 
 def check_retry(state: State, step: StepState) -> None:
@@ -90,17 +102,17 @@ def check_skip(state: State, step: StepState) -> None:
 
 
 def _check_execution(state: State, step: StepState) -> None:
-    if state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED):
-        again = f"run parts of it again: windlass fork {state.id} --from {shlex.quote(step.spec.id)}"
-        if step.status is StepStatus.FAILED:
-            again = f"run only what failed again, in a new execution: windlass fork {state.id}"
-        raise UsageError(f"execution {state.id} is {state.status} and cannot be reopened", advice=(again,))
     parent = step.parent
     if parent is not None and parent.status is StepStatus.COMPLETED:
         raise UsageError(
             f"step {parent.id} of {state.id} is completed, and a completed step never runs again in its execution",
             advice=(f"run it again in a new execution: windlass fork {state.id} --from {shlex.quote(parent.id)}",),
         )
+    if state.status in ENDED_FOR_GOOD:
+        again = f"run parts of it again: windlass fork {state.id} --from {shlex.quote(step.spec.id)}"
+        if step.status is StepStatus.FAILED:
+            again = f"{AGAIN}: windlass fork {state.id}"
+        raise UsageError(f"execution {state.id} is {state.status} and cannot be reopened", advice=(again,))
 
 
 def _failed_before(state: State, step: StepState) -> StepState | None:

@@ -7,13 +7,13 @@ import unicodedata
 
 from windlass.core import events as ev
 from windlass.core.approval import YES
-from windlass.core.redo import check_retry
+from windlass.core.redo import check_retry, is_over
 from windlass.core.state import State
 from windlass.core.step import StepState
-from windlass.core.transitions import ExecutionStatus, StepStatus
+from windlass.core.transitions import StepStatus
 from windlass.errors import UsageError
 
-__all__ = ["LONGEST_MESSAGE", "check_say", "checked_message", "is_over", "note_event", "say_events"]
+__all__ = ["LONGEST_MESSAGE", "check_say", "checked_message", "note_event", "say_events"]
 
 LONGEST_MESSAGE = 256 * 1024
 """Bytes of one message: the agent pays for all of it in every later turn."""
@@ -32,14 +32,6 @@ def checked_message(text: str) -> str:
             advice=("write it to a file in the working directory and name the file in the message",),
         )
     return plain
-
-
-def is_over(state: State, step: StepState) -> bool:
-    """True if the step never runs again in this execution: its agent can only go on in a fork."""
-    ended = state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED)
-    parent = step.parent
-    done = step.status is StepStatus.COMPLETED or (parent is not None and parent.status is StepStatus.COMPLETED)
-    return ended or done
 
 
 def check_say(state: State, step: StepState) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from windlass.clock import iso
-from windlass.core.advice import failure_advice
+from windlass.core.advice import failure_advice, own_advice
 from windlass.core.agent import AgentState, Cost
 from windlass.core.budget import Amount, limit_of
 from windlass.core.events import AgentChecked, AnswerRefused, CheckResult, Usage
@@ -125,10 +125,19 @@ def step_view(state: State, step: StepState, stale: Set[str] = NONE_STALE) -> di
         "agent": _agent(step, stale),
         **({"picked": step.picked} if step.picked else {}),
         "resources": _resources(summed((step.used, *(child.used for child in step.children or ())))),
-        **({"items": items_of(step), "errors": errors_of(step)} if step.children is not None else {}),
+        **({"items": items_of(step), "errors": _errors(state, step)} if step.children is not None else {}),
         **({"undone": True} if step.undone else {}),
         **({"gives_up_at": iso(step.gives_up_at)} if _waits_for_api(step) else {}),
     }
+
+
+def _errors(state: State, step: StepState) -> dict[str, Any]:
+    """Why items failed, by their index; without advice that would be refused."""
+    found = errors_of(step)
+    for child in step.children or ():
+        if (error := found.get(str(child.index))) and "advice" in error and child.error is not None:
+            error["advice"] = own_advice(state, child.error)
+    return found
 
 
 def _waits_for_api(step: StepState) -> bool:

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.core import events as ev
-from windlass.core.say import check_say, checked_message, is_over
+from windlass.core.redo import is_over
+from windlass.core.say import check_say, checked_message
 from windlass.core.state import State
 from windlass.core.transitions import StepStatus
 from windlass.engine.drivers import LocalDrivers

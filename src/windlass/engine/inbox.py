@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.core import events as ev
-from windlass.core.redo import check_retry, check_skip
-from windlass.core.say import check_say, is_over, note_event, say_events
+from windlass.core.redo import check_retry, check_skip, is_over
+from windlass.core.say import check_say, note_event, say_events
 from windlass.core.state import State
 from windlass.errors import UsageError
 from windlass.ids import new_id

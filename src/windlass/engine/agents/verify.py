@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
+from windlass.core.redo import is_over
 from windlass.core.state import State, StepState
 from windlass.engine.agents.checks import run_check
 from windlass.engine.agents.file_changes import files_seen, record_of, take_back_writes
@@ -53,9 +54,16 @@ def _refusal(state: State, step: StepState, runner: AttemptRunner) -> UsageError
         if tool is not None and tool.is_program:
             return UsageError(
                 f"check {position} of step {step.id} is a program, which runs only inside an execution",
-                advice=(f"have the step checked by itself: windlass retry {state.id} {shlex.quote(step.id)}",),
+                advice=(_checked_inside(state, step),),
             )
     return None
+
+
+def _checked_inside(state: State, step: StepState) -> str:
+    """The advice for a check that runs only inside an execution: a step that never runs again is checked in a fork."""
+    if is_over(state, step):
+        return f"run it again in a new execution: windlass fork {state.id} --from {shlex.quote(step.spec.id)}"
+    return f"have the step checked by itself: windlass retry {state.id} {shlex.quote(step.id)}"
 
 
 def _candidates(state: State, named: StepState | None) -> Iterable[StepState]:

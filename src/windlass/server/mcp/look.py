@@ -295,7 +295,7 @@ def _next(state: State, driven: bool, *, cut: bool) -> list[str]:
             f"windlass fork {name}",
         )
     elif state.status.finished:
-        ways = () if state.status == "completed" else (f"windlass fork {name}",)
+        ways = () if state.status == "completed" and failed is None else (f"windlass fork {name}",)
     elif state.questions:
         ways = (f"answer its questions, then engine_status(execution={name!r}, wait_s=60)", f"windlass status {name}")
     elif driven or state.status == "pending":

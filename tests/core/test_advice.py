@@ -1,0 +1,50 @@
+"""Advice about failures names commands that are not refused (C5)."""
+
+from __future__ import annotations
+
+import pytest
+from core_plans import plan_of
+
+from windlass.cli.text import summary
+from windlass.core.redo import check_retry
+from windlass.core.view import snapshot
+from windlass.errors import Category, Failure, UsageError
+from windlass.testing import Simulation
+
+
+def test_c5_a_failure_names_no_command_that_is_refused_after_the_end() -> None:
+    """The advice of a failure is stored with it, and an execution that completes without the step is not reopened."""
+    again, say = "go on: windlass retry ID 'each[1]'", "tell the agent how: windlass say ID 'each[1]' TEXT"
+    failure = Failure(Category.LOGIC, "refuted", advice=(again, say))
+    each = {"id": "each", "foreach": [1, 2], "importance": "optional"}
+    run = Simulation(plan_of(each, {"id": "last", "needs": ["each"]}))
+    run.start()
+    run.fail("each[1]", failure)
+    run.finish("each[0]", 1)
+    shown = snapshot(run.state)["steps"]
+    assert [again in one["error"]["advice"] for one in (shown[0], shown[2])] == [True, True]
+    assert again in shown[0]["errors"]["1"]["advice"]
+    run.finish("last", 1)
+    assert run.state.status == "completed"
+    each, _first, item, _last = snapshot(run.state)["steps"]
+    for advice in (each["error"]["advice"], item["error"]["advice"], each["errors"]["1"]["advice"]):
+        assert say in advice
+        assert not any("windlass retry" in line for line in advice)
+    assert item["error"]["advice"][-1].endswith(f"in a new execution: windlass fork {run.state.id}")
+    told = "\n".join(summary(run.state))
+    assert "windlass say " in told
+    assert "windlass retry " not in told
+
+
+def test_c5_an_item_that_was_not_picked_is_run_again_by_a_fork_from_its_step() -> None:
+    run = Simulation(plan_of({"id": "try", "foreach": [1, 2], "pick": "first"}, {"id": "last", "needs": ["try"]}))
+    run.start()
+    run.fail("try[1]", Failure(Category.LOGIC, "no"))
+    run.finish("try[0]", 1)
+    run.finish("last", 1)
+    item = snapshot(run.state)["steps"][2]
+    fork = f"windlass fork {run.state.id} --from try"
+    assert item["error"]["advice"] == [f"run it and the steps after it again, in a new execution: {fork}"]
+    with pytest.raises(UsageError) as refused:
+        check_retry(run.state, run.state.steps["try[1]"])
+    assert refused.value.advice == (f"run it again in a new execution: {fork}",)
