@@ -118,6 +118,26 @@ def test_d10_a_corrected_plan_is_taken_up_by_the_commands_that_are_suggested(
     assert project.lines("ran") == ["a", "b", "b"], "the completed step did not run again"
 
 
+def test_d10_a_retry_says_which_completed_steps_do_not_run_again(project: Project, windlass: Windlass) -> None:
+    plan = """
+    steps:
+      - {id: work, importance: optional, foreach: [1, 2], run: "[ {{ item }} != 2 ] || [ -e ok ]"}
+      - {id: collect, needs: work, run: "echo collect >> ran"}
+      - {id: publish, needs: collect, run: "echo publish >> ran", approve: always}
+    """
+    windlass("run", project.plan(plan), code=3)
+    (execution,) = project.ids()
+    (project.path / "ok").touch()
+    retried = windlass("retry", execution, "work[1]", "--json", code=3)
+    (note,) = retried.json["notes"]
+    assert note.startswith("collect used the earlier result of work and does not run again; ")
+    assert f"note: {note}\n" in retried.err
+    command = f"windlass fork {execution} --from collect"
+    assert note.endswith(command)
+    windlass.shell(f"{command} --yes")
+    assert project.lines("ran") == ["collect", "collect", "publish"]
+
+
 def test_d10_after_a_completed_execution_the_suggested_command_runs_only_the_failed_items(
     project: Project, windlass: Windlass
 ) -> None:

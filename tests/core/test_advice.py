@@ -6,6 +6,7 @@ import pytest
 from core_plans import plan_of
 
 from windlass.cli.text import summary
+from windlass.core.advice import retry_notes
 from windlass.core.redo import check_retry
 from windlass.core.view import snapshot
 from windlass.errors import Category, Failure, UsageError
@@ -48,3 +49,22 @@ def test_c5_an_item_that_was_not_picked_is_run_again_by_a_fork_from_its_step() -
     with pytest.raises(UsageError) as refused:
         check_retry(run.state, run.state.steps["try[1]"])
     assert refused.value.advice == (f"run it again in a new execution: {fork}",)
+
+
+def test_d10_a_retry_names_the_completed_steps_that_used_the_earlier_result() -> None:
+    each = {"id": "each", "foreach": [1, 2], "importance": "optional"}
+    rest = [{"id": "collect", "needs": ["each"]}, {"id": "report", "needs": ["collect"]}, {"id": "own"}]
+    run = Simulation(plan_of(each, *rest, {"id": "beside", "needs": ["each"]}, {"id": "last", "needs": ["report"]}))
+    run.start()
+    run.finish("each[0]", 1)
+    run.fail("each[1]", Failure(Category.LOGIC, "no"))
+    item = run.state.steps["each[1]"]
+    assert retry_notes(run.state, item) == []
+    for step in ("own", "collect", "report"):
+        run.finish(step, 1)
+    start = "collect, report used the earlier result of each and do not run again; to run them, too, in a new execution"
+    assert retry_notes(run.state, item) == [f"{start}: windlass fork {run.state.id} --from collect"]
+    run.finish("beside", 1)
+    (note,) = retry_notes(run.state, item)
+    assert note.startswith("collect, beside, report used ")
+    assert note.endswith(f"windlass fork {run.state.id} --from each"), "one step after which all of them come"

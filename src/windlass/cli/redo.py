@@ -35,6 +35,7 @@ from windlass.cli.session import (
 )
 from windlass.cli.text import plural
 from windlass.cli.view import Progress, view_for
+from windlass.core.advice import retry_notes
 from windlass.core.state import State, StepState
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
@@ -135,6 +136,13 @@ class _StepRequest(NamedTuple):
         await engine.check_redo(self.execution, [asked], **self.how)
         return await self.ask(engine)
 
+    async def notes(self, engine: Engine) -> list[str]:
+        """Remarks about what a retry does not do, before it is asked for."""
+        if self.command != "retry":
+            return []
+        state = await engine.state(self.execution)
+        return retry_notes(state, find_step(state, self.step))
+
     @property
     def how(self) -> dict[str, Any]:
         """The choices for the execution that goes on."""
@@ -162,17 +170,20 @@ def _redo(
         raise UsageError("--detach cannot be combined with --workdir: leave out one of them")
 
     async def work(engine: Engine) -> int:
+        notes = await request.notes(engine)
         state = await request.put(engine)
         say(said)
+        for note in notes:
+            suggest(f"note: {note}")
         if engine.driven(state):
             if as_json:
-                print_json(snapshot(state))
+                print_json({**snapshot(state), "notes": notes})
             suggest(f"Running in its own process. Follow with: windlass watch {state.id}")
             return 0
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
         resumed = await begin(engine, engine.resume(state.id, hold=yes or attended(), **request.how))
-        return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
+        return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json, notes=notes)
 
     raise CommandEnd(with_engine(work, home, yes=yes))
 

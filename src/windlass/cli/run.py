@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
@@ -358,8 +358,10 @@ def drive(
     raise CommandEnd(with_engine(work, home, **_waiting(no_wait)))
 
 
-async def see_through(engine: Engine, execution: Execution, view: View, *, yes: bool, as_json: bool) -> int:
-    """Show an execution that this process has begun until it ends."""
+async def see_through(
+    engine: Engine, execution: Execution, view: View, *, yes: bool, as_json: bool, notes: Sequence[str] | None = None
+) -> int:
+    """Show an execution that this process has begun until it ends. `notes` are remarks for its JSON."""
     attendant = ApprovalPrompt(engine, execution.id, view, yes=yes)
     view.since = execution.since
     with view, _foretelling(engine, execution.id, view):
@@ -368,7 +370,7 @@ async def see_through(engine: Engine, execution: Execution, view: View, *, yes: 
             attendant.take(entry.event, past=entry.seq <= execution.since)
         await attendant.close()
     state = await execution.wait()
-    _report(state, False, as_json, await engine.stale(state))
+    _report(state, False, as_json, await engine.stale(state), notes)
     if view.first is not None and state.status is ExecutionStatus.COMPLETED:
         from windlass.cli.forecast_text import surprise
 
@@ -399,10 +401,10 @@ def _foretelling(engine: Engine, execution: str, view: View) -> Iterator[None]:
         task.cancel()
 
 
-def _report(state: State, driven: bool, as_json: bool, stale: Set[str]) -> None:
+def _report(state: State, driven: bool, as_json: bool, stale: Set[str], notes: Sequence[str] | None = None) -> None:
     try:
         if as_json:
-            print_json(snapshot(state, stale=stale))
+            print_json(snapshot(state, stale=stale) | ({"notes": list(notes)} if notes is not None else {}))
         else:
             for step in _results(state):
                 write_output(sys.stdout, f"{step.id}: ", shown(step.output))

@@ -13,7 +13,7 @@ from windlass.core.step import StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Category, Failure, UsageError
 
-__all__ = ["Way", "failure_advice", "fork_rest", "no_outcome", "own_advice", "ways_after", "ways_on"]
+__all__ = ["Way", "failure_advice", "fork_rest", "no_outcome", "own_advice", "retry_notes", "ways_after", "ways_on"]
 
 _REDO = re.compile(r"\bwindlass (retry|skip) ")
 """A command that is refused for a step that never runs again."""
@@ -80,6 +80,24 @@ def failure_advice(state: State, failure: Failure) -> tuple[str, ...]:
         again = f"continue, with the same time limit again: windlass retry {state.id} {shlex.quote(ended.id)}"
         return (again, *failure.advice)
     return own_advice(state, failure)
+
+
+def retry_notes(state: State, step: StepState) -> list[str]:
+    """A remark about completed steps that used the result of a step which is to be tried again, if there are any.
+
+    They never run again in this execution, so what they gave is outdated.
+    """
+    graph, name = state.prepared.graph, step.spec.id
+    used = [one for one in graph.descendants(name) if state.steps[one].status is StepStatus.COMPLETED]
+    if not used:
+        return []
+    first = used[0] if {*used[1:]} <= {*graph.descendants(used[0])} else name
+    names = ", ".join(used[:5]) + (f" and {len(used) - 5} more" if len(used) > 5 else "")
+    do, them = ("does", "it") if len(used) == 1 else ("do", "them")
+    return [
+        f"{names} used the earlier result of {name} and {do} not run again; to run {them}, too, in a new execution: "
+        f"windlass fork {state.id} --from {shlex.quote(first)}"
+    ]
 
 
 def no_outcome(state: State, step: str) -> UsageError:

@@ -16,11 +16,13 @@ from mcp_types import InputRequiredResult
 from pydantic import Field
 
 from windlass.assembly.tool_catalog import callable_tools, fitting
+from windlass.core.advice import retry_notes
 from windlass.core.rollup import FIELDS
 from windlass.core.state import State
 from windlass.engine.code.tool import WHAT_CODE_IS
 from windlass.engine.code.typings import declarations
 from windlass.engine.engine import Engine
+from windlass.engine.lookup import find_step
 from windlass.engine.plans import LoadedPlan
 from windlass.engine.run_request import RunRequest
 from windlass.engine.single import plan_of_program, plan_of_tool
@@ -316,6 +318,7 @@ class Tools:
         ]
         asked += [{"kind": "skip", "step": name} for name in skip or ()]
         await engine.check_redo(state.id, asked, keep_plan=keep_plan)
+        notes = [note for name in retry or () for note in retry_notes(state, find_step(state, name))]
         for name, change in (retry or {}).items():
             state = await engine.retry(
                 state.id,
@@ -340,7 +343,7 @@ class Tools:
         await taken_up(engine, state.id, state.seq, len(more) + len(decisions or {}))
         if not driven:
             await self._calls.resume(engine, state.id, keep_plan=keep_plan)
-        return await self._calls.see(engine, state.id, relay, wait_s)
+        return await self._calls.see(engine, state.id, relay, wait_s, notes=notes)
 
     @told
     async def engine_say(

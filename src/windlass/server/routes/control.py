@@ -13,11 +13,14 @@ from starlette.responses import Response
 
 from windlass.clock import iso
 from windlass.core import events as ev
+from windlass.core.advice import retry_notes
 from windlass.core.events import ApprovalAsked
 from windlass.core.questions import question_id
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
+from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
+from windlass.engine.lookup import find_step
 from windlass.engine.preview import asked_change
 from windlass.engine.run_request import RunRequest
 from windlass.errors import Ambiguous, NotFound, UsageError
@@ -167,11 +170,13 @@ def step_routes(service: Service) -> APIRouter:
     engine = service.engine
     answers = {200: {"model": answer_models.Snapshot}, **problems(404, 409, 415)}
 
-    async def go_on(state: State, wanted: request_models.RetryStep | request_models.Skip) -> Response:
+    async def go_on(
+        state: State, wanted: request_models.RetryStep | request_models.Skip, notes: list[str] | None = None
+    ) -> Response:
         if wanted.resume and not state.status.finished and not engine.driven(state):
             with not_now():
                 await _resume(engine, state.id, hold=wanted.hold, keep_plan=wanted.keep_plan)
-        return told(await engine.state(state.id))
+        return answer(snapshot(await engine.state(state.id)) | ({"notes": notes} if notes else {}))
 
     @router.post("/retry", responses=answers)
     async def retry(
@@ -184,6 +189,8 @@ def step_routes(service: Service) -> APIRouter:
             return await go_on(await engine.state(head.id), wanted)
         with not_now():
             await _check_redo(engine, head.id, {"kind": "retry", "step": step, "runtime": wanted.runtime}, wanted)
+            before = await engine.state(head.id)
+            notes = retry_notes(before, find_step(before, step))
             state = await engine.retry(
                 head.id,
                 step,
@@ -194,7 +201,7 @@ def step_routes(service: Service) -> APIRouter:
                 by=BY,
                 request=ticket_of(request).id,
             )
-        return await go_on(state, wanted)
+        return await go_on(state, wanted, notes)
 
     @router.post("/summarise", status_code=202, responses=problems(404, 409, 415))
     async def summarise(execution: Id, step: StepId) -> Response:
