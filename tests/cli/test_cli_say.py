@@ -64,7 +64,7 @@ def test_k1_the_agent_may_end_while_the_command_waits_for_it(project: Project, w
         assert "also the changelog" in model.requests[1].text
 
 
-def test_k1_a_message_is_kept_where_the_runtime_or_the_conversation_is_gone(
+def test_k1_a_message_makes_no_fork_without_a_runtime_and_one_where_the_conversation_is_gone(
     project: Project, windlass: Windlass
 ) -> None:
     script = [Reply.use("shell", {"line": "echo built"}), *(Reply.say(text) for text in ("done", "better", "best"))]
@@ -75,9 +75,11 @@ def test_k1_a_message_is_kept_where_the_runtime_or_the_conversation_is_gone(
         gone = windlass("say", execution, "work", "make it better", code=2)
         assert "this execution cannot be resumed as it is:" in gone.err
         assert "step work: cli cannot be used: " in gone.err
-        assert "the message is kept. When that is corrected: windlass resume " in gone.err
-        resumed = windlass("resume", gone.err.rpartition("windlass resume ")[2].split()[0], **env)
-        assert "work | better" in resumed.err
+        assert gone.err.endswith(f"when that is corrected: windlass say {execution} work TEXT\n")
+        assert project.ids() == [execution], "nothing was written"
+        said = windlass("say", execution, "work", "make it better", **env)
+        assert "work is completed: it goes on with the message in a fork, " in said.err
+        assert "work | better" in said.err
         assert "make it better" in model.requests[2].text
 
         for file in project.home.rglob("conversation.jsonl"):

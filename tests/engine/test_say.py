@@ -105,6 +105,7 @@ async def test_k1_a_completed_step_goes_on_with_the_message_in_a_fork(project: P
     async with world.engine() as engine:
         receipt = await engine.say(state.id, "work", "make it better", by="ann")
         assert receipt.forked
+        assert receipt.text == f"work is completed: it goes on with the message in a fork, {receipt.state.id}"
         assert receipt.state.id != state.id
         forked = await (await engine.resume(receipt.state.id, keep_plan=True)).wait()
     assert forked.steps["work"].output == "better"
@@ -129,6 +130,14 @@ async def test_k1_a_completed_item_goes_on_in_a_fork_that_keeps_the_others(proje
     assert spoken.inherited is not None
     assert spoken.inherited.parts[-3:] == (state.id, "steps", "many[1]")
     assert len(runner.requests) == 5, "the other item is kept, and the step after it runs again"
+
+
+async def test_k1_a_step_that_failed_in_a_completed_execution_is_not_called_completed(project: Project) -> None:
+    world = AgentWorld(project, cli(Turn(session="s1").fail("no", category="logic")))
+    state = await world.run(plan(agent("work", importance="optional")))
+    async with world.engine() as engine:
+        receipt = await engine.say(state.id, "work", "try this", by="ann")
+    assert receipt.text.startswith("work failed, and its execution is completed: it goes on with the message in a fork")
 
 
 async def test_k1_the_note_of_an_approval_reaches_the_agent_once(project: Project) -> None:

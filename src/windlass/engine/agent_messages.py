@@ -16,7 +16,7 @@ import msgspec
 from windlass.core import events as ev
 from windlass.core.redo import is_over
 from windlass.core.say import check_say, checked_message
-from windlass.core.state import State
+from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.engine.drivers import LocalDrivers
 from windlass.engine.lookup import find_step
@@ -24,7 +24,7 @@ from windlass.engine.observer import POLL, Observer
 from windlass.engine.requests import Requests, persist
 from windlass.engine.resuming import Resumer
 from windlass.engine.starting import Starter
-from windlass.errors import UsageError
+from windlass.errors import CannotResume, UsageError
 from windlass.ids import new_id
 
 __all__ = ["AgentMessages", "SayReceipt"]
@@ -42,6 +42,8 @@ class SayReceipt(msgspec.Struct, frozen=True):
     how: Literal["", "steer", "follow-up", "prompt"] = ""
     """The way the agent got it: within its turn, after it, or with the prompt of an attempt; empty while it waits."""
     forked: bool = False
+    over: str = ""
+    """The reason for the fork: its step is completed, or failed in an execution that is."""
 
     def as_dict(self) -> dict[str, Any]:
         """The receipt as JSON has it."""
@@ -60,7 +62,8 @@ class SayReceipt(msgspec.Struct, frozen=True):
             case "prompt":
                 return f"{self.step} has the message, with the prompt of attempt {step.attempts}"
         if self.forked:
-            return f"{self.step} is completed: it goes on with the message in a fork, {self.state.id}"
+            over = f" {self.over}: it" if self.over else ""
+            return f"{self.step}{over} goes on with the message in a fork, {self.state.id}"
         if step.status is StepStatus.WAITING and step.waiting_for == "approval":
             return f"{self.step} is waiting for approval: it will be given the message after the answer"
         if step.status is StepStatus.RUNNING:
@@ -94,7 +97,7 @@ class AgentMessages:
 
         One that ended failed or partial is reopened, and paused until `resume`; the fork of a completed step waits for
         it, too. With an `id`, the same message is said only once. With `to_resume`, nothing is written where `resume`
-        could not go on with a stopped one, with `keep_plan` or without; a fork is made all the same.
+        could not go on with a stopped one, with `keep_plan` or without, or could not start the fork.
         """
         message, name = checked_message(text), id or new_id()
 
@@ -106,7 +109,7 @@ class AgentMessages:
                 return before, 0
             check_say(state, found)
             if is_over(state, found):
-                return await self._fork(state, found.id, message, by, name), 0
+                return await self._fork(state, found.id, message, by, name, to_start=to_resume), 0
             told = ev.AgentTold(self._clock.now(), found.id, name, message, by)
             if to_resume:
                 await self._resumer.check_say(state.id, told, keep_plan=keep_plan)
@@ -125,8 +128,8 @@ class AgentMessages:
             return SayReceipt(await self._observer.state(id), step, id, forked=True)
         return None
 
-    async def _fork(self, state: State, step: str, message: str, by: str, name: str) -> SayReceipt:
-        """Make a fork of a completed step that goes on in its conversation with the message."""
+    async def _fork(self, state: State, step: str, message: str, by: str, name: str, *, to_start: bool) -> SayReceipt:
+        """Make a fork of a step that never runs again, which goes on in its conversation with the message."""
         found = state.steps[step]
         if found.agent is None or found.agent.session is None:
             raise UsageError(
@@ -136,8 +139,12 @@ class AgentMessages:
                 ),
             )
         told = ev.AgentTold(self._clock.now(), step, name, message, by)
-        made = await self._starter.fork(state.id, from_step=found.spec.id, message=told, id=name)
-        return SayReceipt(await self._observer.state(made), step, name, forked=True)
+        try:
+            made = await self._starter.fork(state.id, from_step=found.spec.id, message=told, id=name, to_start=to_start)
+        except CannotResume as error:
+            again = f"windlass say {state.id} {shlex.quote(step)} TEXT"
+            raise CannotResume(error.reasons, advice=(f"when that is corrected: {again}",)) from error
+        return SayReceipt(await self._observer.state(made), step, name, forked=True, over=_over(state, found))
 
     async def _delivered(self, receipt: SayReceipt, since: int, within: float) -> SayReceipt:
         """The receipt once the agent has the message, or as it is after that time."""
@@ -153,3 +160,11 @@ class AgentMessages:
             if loop.time() >= until:
                 return receipt
             await asyncio.sleep(POLL)
+
+
+def _over(state: State, step: StepState) -> str:
+    """Tell why a step never runs again in its execution."""
+    if step.status is StepStatus.COMPLETED:
+        return "is completed"
+    ended = f"its execution is {state.status}" if state.status.finished else f"step {step.spec.id} is completed"
+    return f"{'failed' if step.status is StepStatus.FAILED else f'is {step.status}'}, and {ended}"
