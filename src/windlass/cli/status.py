@@ -150,7 +150,8 @@ def _print(state: State, stale: Set[str], driven: bool = False, forecast: str = 
     for step in state.top_level():
         undone = " (undone)" if step.undone else ""
         checked = step.agent is not None and step.agent.checked is not None
-        verdict = f" ({verdict_of(step, stale)})" if checked else ""
+        found = verdict_of(step, stale) if checked else None
+        verdict = f" ({found})" if found is not None else ""
         more = f"{undone}{verdict}{items_text(step)}{time_text(step)}{_remark(step)}"
         word = standing_of(step, state, driven)
         mark = MARKS[step.status if word == step.status else StepStatus.PAUSED]

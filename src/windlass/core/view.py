@@ -243,6 +243,8 @@ def verdict_of(step: StepState, stale: Set[str] = NONE_STALE) -> str | None:
     agent = step.agent
     if agent is None or not (step.settled or agent.checked is not None):
         return None
+    if agent.verdict == "claimed" and step.settled and step.status is not StepStatus.COMPLETED:
+        return None  # it came to no result that could be claimed
     return "stale" if step.id in stale and agent.verdict == "verified" else agent.verdict
 
 
