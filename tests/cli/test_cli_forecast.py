@@ -59,7 +59,7 @@ def test_c7_the_headline_of_run_and_watch_has_the_forecast(project: Project, win
     running.expect(" min left (")
     (execution,) = [one for one in project.ids() if project.state(one).status == "running"]
     watching = windlass.terminal("watch", execution)
-    headline = re.compile(rf"slow running ─+ 0% \S+ s 10 min left \(\d+–\d+\), low confidence {execution}")
+    headline = re.compile(rf"slow running ─+ 0% \S+ s 10 min left \(\d+–\d+ min\), low confidence {execution}")
     for terminal in (running, watching):
         wait_until(partial(_shows, terminal, headline), "the headline is drawn")
     project.file("go", "")
@@ -75,6 +75,6 @@ def test_c7_the_question_in_the_terminal_comes_with_the_forecast(project: Projec
     terminal = windlass.terminal("run", plan)
     terminal.expect("Allow it? [y]es, [n]o, [l]ater: ")
     asked = DRAWING.sub("", terminal.shown)
-    assert re.search(r"forecast: 2\d min left \(\d+–\d+\), .*low confidence\s.*Allow it\?", asked, re.DOTALL), asked
+    assert re.search(r"forecast: 2\d min left \(\d+–\d+ min\), .*low confidence\s.*Allow it\?", asked, re.DOTALL), asked
     terminal.type("y\n")
     assert terminal.ended().code == 0

@@ -17,7 +17,7 @@ from windlass.core.forecast.knowledge import Knowledge, learn
 from windlass.core.forecast.outlook import Outlook, Surroundings, elapsed_of
 from windlass.core.forecast.scores import cost_scores, scored_costs, scored_times, scores
 from windlass.core.forecast.simulation import Gate
-from windlass.core.forecast.value import Forecast
+from windlass.core.forecast.value import Forecast, from_to
 from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.core.state import State, fold
 from windlass.errors import Category, Failure
@@ -479,3 +479,16 @@ def test_c7_without_a_history_no_step_has_times() -> None:
     assert Outlook(state_of(plan), NOW, knowledge(plan), Surroundings()).by_step() == {}
     done = state_of(plan, began("a"), ended("a", NOW + 1), began("b"), ended("b", NOW + 2))
     assert Outlook(done, NOW + 3, knowledge(plan), Surroundings()).by_step() == {}
+
+
+@pytest.mark.parametrize(
+    ("band", "text"),
+    [
+        (Band(11, 48, 120), "11 s–2 min"),
+        (Band(11, 30, 51), "11–51 s"),
+        (Band(300, 360, 540), "5–9 min"),
+        (Band(360, 360, 360), "6 min"),
+    ],
+)
+def test_c7_both_ends_of_a_band_have_their_unit(band: Band, text: str) -> None:
+    assert from_to(band) == text

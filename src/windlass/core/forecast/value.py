@@ -142,7 +142,7 @@ class Forecast(msgspec.Struct, frozen=True):
         return "" if moment and (self.usd is None or not self.usd.middle) else self.text(self.at)
 
     def text(self, now: float) -> str:
-        """`6 min left (5–9), $1.10 of about $2.40`; empty if there is nothing to say."""
+        """`6 min left (5–9 min), $1.10 of about $2.40`; empty if there is nothing to say."""
         parts = []
         left = self.left_at(now)
         if self.wraps_up(now):
@@ -177,19 +177,18 @@ def duration_text(seconds: float) -> str:
 
 
 def _band(band: Band) -> str:
-    """` (5–9)` in the unit of the median; nothing where both ends read the same."""
+    """` (5–9 min)`; nothing where both ends read the same."""
+    ends = from_to(band)
+    return f" ({ends})" if "–" in ends else ""
+
+
+def from_to(band: Band) -> str:
+    """`10–14 min` in the unit of the median; `11 s–2 min` where the upper end is too long for it."""
     scale, unit = _unit(band.middle)
     low, high = _count(band.low / scale), _count(band.high / scale)
     if band.high / scale >= 100 and unit != "h":
         larger, word = _unit(band.high)
-        high = f"{_count(band.high / larger)} {word}"
-    return f" ({low}–{high})" if low != high else ""
-
-
-def from_to(band: Band) -> str:
-    """`10–14 min`"""
-    scale, unit = _unit(band.middle)
-    low, high = _count(band.low / scale), _count(band.high / scale)
+        return f"{low} {unit}–{_count(band.high / larger)} {word}"
     return f"{low}–{high} {unit}" if low != high else f"{high} {unit}"
 
 
