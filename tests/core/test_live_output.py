@@ -90,3 +90,14 @@ def test_k8_plain_progress_shows_words_before_the_line_is_whole(
         assert show(" y" * 100, 3.8).startswith("begun y y")
         assert show("a line of a command " * 20, 9.0, "stdout") == ""
     assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_k8_the_words_of_an_agent_come_before_a_remark_about_them(
+    run: Simulation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with PlainView() as view:
+        view.state = run.state
+        for stream, text in (("agent", "It is done."), ("note", "check 1 of 5: failed\n")):
+            view.show(Entry(1, "e", 9, ev.OutputWritten(1.0, "a", 1, stream, text)), run.state)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("| ")[2] for line in lines] == ["It is done.", "check 1 of 5: failed"]

@@ -156,6 +156,9 @@ class PlainView(View):
         clock = time.strftime("%H:%M:%S", time.localtime(event.at))
         if isinstance(event, ev.OutputWritten):
             key = (event.step, event.stream)
+            if event.stream == "note" and (said := self._begun.pop((event.step, "agent"), "")):
+                self._since.pop((event.step, "agent"), None)
+                self._output(clock, event.step, said)  # the words of the agent come before a remark about them
             *whole, rest = (self._begun.pop(key, "") + event.text).split("\n")
             for line in whole:
                 self._output(clock, event.step, line)
