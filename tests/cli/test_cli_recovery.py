@@ -73,7 +73,8 @@ def test_d6_resume_all_goes_on_with_every_one_that_can(project: Project, windlas
         windlass.kill(execution)
     project.plan(STEPS + "\n", "plan2.yaml")
     (project.path / "go").touch()
-    assert "not resumed" in windlass("resume").err, "without a terminal nothing is resumed unasked"
+    told = windlass("resume").err
+    assert " was cut off; continue it with: windlass resume " in told, "without a terminal nothing is resumed unasked"
     ran = windlass("resume", "--all", code=2)
     assert "plan2.yaml has changed" in ran.err
     assert [str(project.state(e).status) for e in executions] == ["completed", "completed", "running"]

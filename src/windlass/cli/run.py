@@ -486,5 +486,5 @@ async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, ye
                 continue
             worst = max(worst, await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json))
         else:
-            suggest(f"not resumed: {head.name}  windlass resume {head.id}")
+            suggest(f"{one_line(head.name)} was cut off; continue it with: windlass resume {head.id}")
     return worst
