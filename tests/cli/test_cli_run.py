@@ -48,6 +48,11 @@ def test_i1_a_completed_run_exits_0_and_stdout_holds_the_result_only(project: Pr
     assert project.ids()[0] in ran.err
 
 
+def test_i1_a_step_that_printed_nothing_has_no_line_in_the_result(project: Project, windlass: Windlass) -> None:
+    ran = windlass("run", project.plan("steps: [{id: tag, run: 'true'}, {id: say, run: echo hello}]"))
+    assert ran.out == "say: hello\n"
+
+
 def test_i1_the_json_of_run_status_and_watch_is_one_object_of_the_promised_shape(
     project: Project, windlass: Windlass
 ) -> None:

@@ -419,12 +419,13 @@ def _report(state: State, driven: bool, as_json: bool, stale: Set[str], notes: S
 
 
 def _results(state: State) -> list[StepState]:
-    """Completed steps with an output that no other step depends on: the results of the plan."""
+    """Completed steps with something to show that no other step depends on: the results of the plan."""
     dependents = state.prepared.graph.dependents
     return [
         step
         for step in state.top_level()
         if step.status is StepStatus.COMPLETED and step.output is not None and not dependents[step.id]
+        if shown(step.output)
     ]
 
 
