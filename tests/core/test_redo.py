@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from core_plans import attempts_of, plan_of, statuses
 
+from windlass.cli.text import describe
 from windlass.core import events as ev
 from windlass.core.redo import check_retry, check_skip
 from windlass.core.state import fold
@@ -302,8 +303,10 @@ def test_c1_the_time_of_an_attempt_is_told_apart_into_queue_wait_and_work() -> N
         ev.AttemptStarted(run.clock.now() + 5, "a", 2, "t", {}, "repeatable"),
         ev.AttemptFinished(run.clock.now() + 6, "a", 2),
     ]
-    (view,) = snapshot(fold(events))["steps"]
+    state = fold(events)
+    (view,) = snapshot(state)["steps"]
     assert (view["queued_s"], view["waited_s"], view["worked_s"], view["duration_s"]) == (2.0, 5.0, 2.0, 9.0)
+    assert describe(events[-1], state) == "✓ a  4.0 s, 2 attempts", "all of them, without the wait between them"
 
 
 def test_d10_a_step_that_somebody_skipped_is_not_skipped_again() -> None:

@@ -183,6 +183,8 @@ def _answer(event: ev.ApprovalAnswered) -> str:
 def _took(step: StepState) -> str:
     if step.attempt_at is None or step.finished_at is None:
         return ""
+    if step.attempts > 1:
+        return f"  {duration(step.worked + step.queued)}, {step.attempts} attempts"
     return f"  {duration(step.finished_at - step.attempt_at)}"
 
 
