@@ -347,7 +347,9 @@ async def test_k3_what_does_not_fit_is_told_in_sentences(project: Project) -> No
     assert "the last message is not JSON.\n\nGive it again" in first
     assert "'task' is not known here; did you mean 'tasks'?\nkey 'tasks' is missing.\n\nGive it again" in second
     notes = [event.text for event in await world.events(state.id) if isinstance(event, ev.OutputWritten)]
-    assert "check 1 of 3: failed (the schema of `output`)\n" in "".join(notes)
+    assert "try 1 of 3: its output does not pass (the schema of `output`)\n" in "".join(notes)
+    assert "its output passes (the schema of `output`)\n" in "".join(notes)
+    assert "check " not in "".join(notes), "it has no check"
 
 
 async def test_k3_a_schema_that_is_never_met_fails_and_keeps_the_text(project: Project) -> None:

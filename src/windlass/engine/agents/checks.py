@@ -127,14 +127,17 @@ class WorkChecks:
             self._again = False
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
         checked = ev.AgentChecked(now, step, attempt, number, tuple(results), restored, touched)
-        which = f"check {number} of {self._tries}" if number else "check before the agent goes on"
+        which = f"{'check' if self._uses else 'try'} {number} of {self._tries}"
+        which = which if number else "check before the agent goes on"
         if checked.passed:
             root, tree = await files_seen(self._call, results)
             await self._contact.record(msgspec.structs.replace(checked, root=root, tree=tree))
-            self._note(f"{which}: passed")
+            self._note(f"{which}: passed" if self._uses else f"its output passes ({results[-1].check})")
             return False
         failed = results[-1]
-        self._note(f"{which}: failed ({failed.check})")
+        self._note(
+            f"{which}: failed ({failed.check})" if self._uses else f"{which}: its output does not pass ({failed.check})"
+        )
         if self._is_final(checked) or not can_go_on:
             await self._contact.record(checked)
             raise self._refusal(checked, claim, can_go_on=can_go_on)
