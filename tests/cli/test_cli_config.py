@@ -1,4 +1,4 @@
-"""`config list|get|set|unset`: values with their origin, and changes that are checked before they are written (I1)."""
+"""`config list|get|set|add|unset`: values with their origin, and changes, checked before they are written (I1)."""
 
 from __future__ import annotations
 
@@ -53,6 +53,25 @@ def test_i1_a_wrong_value_is_refused_and_nothing_is_written(project: Project, wi
         assert said in windlass("config", "set", key, value, code=2).err, key
         assert file.read_text() == "grace = 3\n"
     assert "is not set" in windlass("config", "get", "prices.x", code=2).err
+
+
+def test_i1_a_value_is_added_to_a_list_that_keeps_the_others(project: Project, windlass: Windlass) -> None:
+    file = project.user_file("config.toml", 'env_allow = ["A"] # mine\n')
+    for name in ("B", "C", "B"):
+        assert windlass("config", "add", "env_allow", name).err == f"saved in {file}: {name} in env_allow\n"
+    windlass("config", "add", "approvals.sensitive", "http.*")
+    assert tomllib.loads(file.read_text()) == {
+        "env_allow": ["A", "B", "C"],
+        "approvals": {"sensitive": ["files.delete", "message.*", "http.*"]},
+    }
+    assert "# mine\n" in file.read_text()
+    old = file.read_text()
+    assert "grace is not a list" in windlass("config", "add", "grace", "3s", code=2).err
+    assert "'A=B' is not the name of a variable" in windlass("config", "add", "env_allow", "A=B", code=2).err
+    said = windlass("config", "set", "env_allow", "D", code=2).err
+    assert "`env_allow` is a list" in said
+    assert "windlass config add env_allow VALUE" in said
+    assert file.read_text() == old
 
 
 def test_i1_a_table_that_was_set_is_removed(project: Project, windlass: Windlass) -> None:

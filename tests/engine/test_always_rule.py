@@ -14,7 +14,7 @@ from windlass.engine.agents.permits import exact_rule, listed
 from windlass.errors import UsageError
 from windlass.ports import Permissions
 from windlass.settings import PermissionSettings
-from windlass.settings.edit import add_allowed, with_allowed
+from windlass.settings.edit import add_allowed, with_added
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,14 +78,14 @@ OLD = [
 @pytest.mark.parametrize("old", OLD)
 def test_c6_the_file_keeps_all_that_it_said(old: str) -> None:
     rule = 'shell(echo "hi" it\'s)'
-    new = with_allowed(old, rule)
+    new = with_added(old, ("permissions", "allow"), rule)
     assert new is not None
     wanted = tomllib.loads(old)
     wanted.setdefault("permissions", {}).setdefault("allow", []).append(rule)
     assert tomllib.loads(new) == wanted
     for comment in (line.rpartition("# ")[2] for line in old.splitlines() if "# " in line):
         assert comment in new
-    assert with_allowed(new, rule) == new, "a second time changes nothing"
+    assert with_added(new, ("permissions", "allow"), rule) == new, "a second time changes nothing"
 
 
 @pytest.mark.parametrize("old", ["permissions = 3", "no [ toml", "[permissions]\nallow = 3"])

@@ -181,3 +181,46 @@ async def test_d5_a_variable_that_is_held_back_from_a_command_is_told(
         told = await engine.prerequisites(Plan(steps=[*steps, own]))
     held = "$DEPLOY_KEY is set here, but held back from steps"
     assert [line.partition(" (")[0] for line in told] == [f"step s0: {held}", f"step s1: {held}"]
+
+
+async def test_d5_a_value_from_a_variable_that_steps_do_not_have_is_told(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SITE_TOKEN", "x")
+    monkeypatch.setenv("ALLOWED", "y")
+    monkeypatch.delenv("TZ", raising=False)
+    plan = Plan(
+        env={"SHARED": {"from": "NOT_SET_HERE"}, "OVER": {"from": "SITE_TOKEN"}, "FINE": {"from": "ALLOWED"}},
+        steps=[
+            Step(id="a", run="true", env={"TOKEN": {"from": "SITE_TOKEN"}, "OVER": "mine"}),
+            Step(id="b", run=["true"], env={"ZONE": {"from": "TZ"}, "OVER": "mine"}),
+            Step(id="c", tool="http.get", with_={"url": "https://example.com", "auth_env": "SITE_TOKEN"}),
+        ],
+    )
+    allow = "let steps see it: windlass config add env_allow"
+    async with windlass.open(env_allow=("ALLOWED",)) as engine:
+        told = await engine.prerequisites(plan)
+    assert told == [
+        "`env` of the plan: SHARED has its value from $NOT_SET_HERE, which is not set "
+        f"(set NOT_SET_HERE where Windlass runs, and {allow} NOT_SET_HERE)",
+        f"`env` of the plan: OVER has its value from $SITE_TOKEN, which is held back from steps ({allow} SITE_TOKEN)",
+        f"step a: TOKEN has its value from $SITE_TOKEN, which is held back from steps ({allow} SITE_TOKEN)",
+        "step b: ZONE has its value from $TZ, which is not set (set TZ where Windlass runs)",
+        f"step c: auth_env: the variable SITE_TOKEN is held back from steps ({allow} SITE_TOKEN)",
+    ]
+
+
+def test_d5_the_warning_of_a_variable_names_the_command_that_lets_steps_see_it(
+    project: Project, windlass: Windlass
+) -> None:
+    project.plan("steps: [{id: a, run: 'echo $TOKEN', env: {TOKEN: {from: SITE_TOKEN}}}]")
+    held = "warning: step a: TOKEN has its value from $SITE_TOKEN, which is held back from steps"
+    command = ["config", "add", "env_allow", "SITE_TOKEN"]
+    for words in (["run", "plan.yaml", "--dry-run"], ["run", "plan.yaml"]):
+        code = 0 if "--dry-run" in words else 1
+        assert (
+            f"{held} (let steps see it: windlass {' '.join(command)})"
+            in windlass(*words, code=code, SITE_TOKEN="t0ken").err
+        )
+    windlass(*command)
+    assert "warning" not in windlass("run", "plan.yaml", SITE_TOKEN="t0ken").err

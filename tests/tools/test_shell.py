@@ -329,13 +329,26 @@ async def test_b5_a_plan_and_its_steps_give_variables_to_commands(
     assert Plan.model_validate(json.loads(plan.encoded)).encoded == plan.encoded
 
 
+async def test_b5_a_variable_that_is_held_back_is_named_as_such(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SITE_TOKEN", "t0ken")
+    step = Step(id="a", run="true", env={"TOKEN": {"from": "SITE_TOKEN"}})
+    async with windlass.open() as engine:
+        state = await (await engine.start(Plan(steps=[step]))).wait()
+    error = state.steps["a"].error
+    assert error is not None
+    assert error.message == "TOKEN has its value from $SITE_TOKEN, which is held back from steps"
+    assert error.advice == ("let steps see it: windlass config add env_allow SITE_TOKEN",)
+
+
 async def test_b5_a_variable_that_is_not_there_is_named(project: Project) -> None:
     step = Step(id="a", run="true", env={"TOKEN": {"from": "NOT_SET_HERE"}})
     async with windlass.open() as engine:
         state = await (await engine.start(Plan(steps=[step]))).wait()
     error = state.steps["a"].error
     assert error is not None
-    assert "TOKEN has its value from $NOT_SET_HERE, which is not set or held back" in error.message
+    assert "TOKEN has its value from $NOT_SET_HERE, which is not set" in error.message
     for wrong in ({"agent": "developer", "prompt": "x"}, {"tool": "files.read"}, {"run": "true", "with_": {"env": {}}}):
         with pytest.raises(ValueError, match="`env` is"):
             Step(id="a", env={"A": "b"}, **wrong)

@@ -75,6 +75,23 @@ def set_value(
     _write(path, lambda old: with_value(old, path, meant), f"{key} = {value}", project, home)
 
 
+def add(
+    key: Key,
+    value: Annotated[str, Argument(metavar="VALUE", help="As in TOML; other text is taken as it is")],
+    project: Project = False,
+    home: Home = None,
+) -> None:
+    """Add a value to a list, such as env_allow, in your file or in the project's."""
+    from windlass.settings.edit import with_added
+
+    path, meant = _path(key), _value(value)
+    row = next((row for row in _rows(home) if row["key"] == ".".join(path)), None)
+    if row is not None and not isinstance(row["value"], list):
+        raise UsageError(f"{key} is not a list", advice=(f"change it: windlass config set {key} VALUE",))
+    default = row["value"] if row is not None and row["origin"] == "default" else ()
+    _write(path, lambda old: with_added(old, path, meant, default), f"{value} in {key}", project, home)
+
+
 def unset(key: Key, project: Project = False, home: Home = None) -> None:
     """Remove a setting from your file, or from the project's: its default holds."""
     from windlass.settings.edit import without_value
@@ -158,4 +175,5 @@ def _text(value: Any) -> str:
 config_app.add(list_settings, "list")
 config_app.add(get)
 config_app.add(set_value, "set")
+config_app.add(add)
 config_app.add(unset)

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,6 +30,7 @@ from windlass.plan.load import check_plan
 from windlass.plan.model import AGENT, CODE, MERGE, Importance, Plan, Step
 from windlass.plan.prepare import prepare
 from windlass.ports import Health, Runner, Sandbox, Tool, hooks_of
+from windlass.settings.variables import missing_variable
 
 __all__ = ["LoadedPlan", "PlanReader", "Plans", "Prerequisites", "find_missing"]
 
@@ -125,7 +126,7 @@ class Plans:
         """Look for the programs and runtimes that a plan needs; gives those that are missing."""
         loaded = LoadedPlan.of(plan)
         self.check(loaded, workdir)
-        if prepare(loaded.plan).tools.isdisjoint((AGENT, "shell")):
+        if not any(name in (AGENT, "shell") or name.startswith(_WITH_SECRETS) for name in prepare(loaded.plan).tools):
             return Prerequisites([], [], [])
         runners = self._agents.runners if self._agents is not None else {}
         folder = os.path.abspath(workdir or os.getcwd())
@@ -138,7 +139,8 @@ _ONE_COMMAND = re.compile(r"\s*([\w./+-]+)(?:[ \t](?:\{\{[^{}]*\}\}|[^;&|()\n{}]
 
 
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
-_ALLOW_IT = "name it in `env_allow` of your settings, or set it in `env` of the step"
+_WITH_SECRETS = ("http.", "browser.")
+"""Tools with an argument that names the variable of a secret."""
 
 
 class Prerequisites(NamedTuple):
@@ -164,6 +166,8 @@ def find_missing(
     doubtful: list[str] = []
     advice: dict[str, None] = {}
     known: dict[str, bool] = {}
+    if any(step.tool_name == "shell" for step in plan.steps):
+        doubtful += [f"`env` of the plan: {lack.message} ({lack.advice})" for lack in _without_value(plan.env, env)]
     for step in plan.steps:
         for lack in _of_step(plan, step, workdir, env, runners, policy, known):
             may_be_left_out = step.when is not None or step.importance is Importance.OPTIONAL
@@ -195,8 +199,17 @@ def _of_step(
             if not known[program]:
                 where = "is not there" if "/" in program else "is not on PATH"
                 yield _Lack(f"the program {program} {where}", f"install {program}")
+        own = {name: value for name, value in _variables(step).items() if plan.env.get(name) != value}
+        yield from _without_value(own, env)
         for name in _held_back(step, env):
-            yield _Lack(f"${name} is set here, but held back from steps", _ALLOW_IT, may_work=True)
+            advice = f"{missing_variable(name, env).advice}; or set it in `env` of the step"
+            yield _Lack(f"${name} is set here, but held back from steps", advice, may_work=True)
+    elif step.tool_name.startswith(_WITH_SECRETS):
+        for argument in ("auth_env", "value_env"):
+            source = step.arguments.get(argument)
+            if isinstance(source, str) and "{" not in source and source not in env:
+                missing = missing_variable(source, env)
+                yield _Lack(f"{argument}: the variable {source} {missing.reason}", missing.advice, may_work=True)
 
 
 def _runtime(plan: Plan, step: Step, runners: Mapping[str, Runner], policy: Policy) -> _Lack | None:
@@ -221,7 +234,7 @@ def _installed(runners: Mapping[str, Runner], name: str) -> Health | None:
 def _programs(step: Step) -> Iterator[str]:
     """Programs that the step is sure to start: of a list the first word, of a line with one command its name."""
     given = step.arguments
-    if "PATH" in (given.get("env") or {}) or "isolate" in given:
+    if "PATH" in _variables(step) or "isolate" in given:
         return
     words, line, shell = given.get("argv"), given.get("line"), given.get("shell")
     if isinstance(words, list) and words and isinstance(words[0], str) and "{" not in words[0]:
@@ -234,10 +247,24 @@ def _programs(step: Step) -> Iterator[str]:
         yield found[1]
 
 
+def _variables(step: Step) -> Mapping[str, Any]:
+    """The variables that a command is given."""
+    given = step.arguments.get("env")
+    return given if isinstance(given, Mapping) else {}
+
+
+def _without_value(variables: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[_Lack]:
+    """Variables that have their value from one that steps here do not have; another worker may have it."""
+    for name, value in variables.items():
+        source = value.get("from") if isinstance(value, Mapping) else None
+        if isinstance(source, str) and "{" not in source and source not in env:
+            missing = missing_variable(source, env)
+            yield _Lack(f"{name} has its value from ${source}, which {missing.reason}", missing.advice, may_work=True)
+
+
 def _held_back(step: Step, env: Mapping[str, str]) -> Iterator[str]:
     """Variables of ours that the step's line reads, does not set, and does not get to see."""
-    given = step.arguments
-    line, own = given.get("line"), given.get("env") or {}
+    line, own = step.arguments.get("line"), _variables(step)
     if not isinstance(line, str):
         return
     for name in dict.fromkeys(_VARIABLE.findall(line)):

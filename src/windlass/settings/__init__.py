@@ -280,4 +280,6 @@ def _plain(problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return f"`{key}` is not a setting; {nearest(key, Settings.model_fields)}"
+    if problem["type"] == "tuple_type":
+        return f'`{key}` is a list, like ["A", "B"]; add one value: windlass config add {key} VALUE'
     return f"`{key}`: {str(problem['msg']).removeprefix('Value error, ')}"

@@ -21,14 +21,14 @@ from tomlkit.exceptions import TOMLKitError
 
 from windlass.errors import UsageError
 
-__all__ = ["add_allowed", "change_file", "with_allowed", "with_value", "without_value"]
+__all__ = ["add_allowed", "change_file", "with_added", "with_value", "without_value"]
 
 
 def add_allowed(file: Path, rule: str, *, dry: bool = False) -> None:
     """Add a rule to `permissions.allow` of the file; `dry` only says whether that can be done."""
     change_file(
         file,
-        lambda old: with_allowed(old, rule),
+        lambda old: with_added(old, ("permissions", "allow"), rule),
         f"add it yourself, to `allow` of [permissions]: {tomlkit.string(rule).as_string()}",
         dry=dry,
     )
@@ -66,13 +66,19 @@ def change_file(
             _replace(target, new, mode)
 
 
-def with_allowed(old: str, rule: str) -> str | None:
-    """The text with the rule in it; None where that cannot be written safely."""
+def with_added(old: str, path: Sequence[str], value: Any, default: Sequence[Any] = ()) -> str | None:
+    """The text with one more value in the list under the names of `path`; None where that cannot be written safely.
+
+    Where the text has no such list, it is the `default` with the value.
+    """
 
     def add(settings: Any) -> None:
-        allow = settings.setdefault("permissions", {}).setdefault("allow", [])
-        if rule not in allow:
-            allow.append(rule)
+        *tables, last = path
+        for name in tables:
+            settings = settings.setdefault(name, {})
+        listed = settings.setdefault(last, list(default))
+        if value not in listed:
+            listed.append(value)
 
     return _changed(old, add)
 

@@ -38,6 +38,7 @@ from windlass.process import (
     isolated,
     refusal,
 )
+from windlass.settings.variables import missing_variable
 from windlass.tools.built_in import ToolSetup
 from windlass.tools.shell_arguments import ShellArguments
 from windlass.values import CheckedValue, complaints
@@ -407,9 +408,10 @@ def _values(given: ShellArguments, seen: Mapping[str, str]) -> dict[str, str]:
         elif value.from_ in seen:
             found[name] = seen[value.from_]
         else:
+            missing = missing_variable(value.from_, seen)
             raise ToolError(
-                f"{name} has its value from ${value.from_}, which is not set or held back from steps",
+                f"{name} has its value from ${value.from_}, which {missing.reason}",
                 category=Category.CONFIGURATION,
-                advice=(f"set {value.from_}, and name it in `env_allow` of your settings",),
+                advice=(missing.advice,),
             )
     return found

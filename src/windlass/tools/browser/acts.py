@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.errors import Category, ToolError
 from windlass.plan.quantities import MB
 from windlass.ports import Call
+from windlass.settings.variables import missing_variable
 from windlass.tools.browser.arguments import Click, Fill, Links, Open, Press, ReadPage, Select, Wait
 from windlass.tools.browser.failures import glance, in_words, outcome_unknown, place_of
 from windlass.tools.browser.session import Tab
@@ -141,10 +142,11 @@ async def _refusal(tab: Tab, response: Response, url: str) -> ToolError:
 def _secret(tab: Tab, name: str, call: Call) -> str:
     value = call.env.get(name, "")
     if not value:
+        missing = missing_variable(name, call.env)
         raise ToolError(
-            f"value_env: the variable {name} is not set, or not passed to steps",
+            f"value_env: the variable {name} {missing.reason}",
             category=Category.CONFIGURATION,
-            advice=(f"set {name}, and add it to env_allow in your settings",),
+            advice=(missing.advice,),
         )
     tab.session.secrets.add(value)
     return value

@@ -22,6 +22,7 @@ from pydantic import Field, field_validator, model_validator
 from windlass.errors import Category, ToolError
 from windlass.plan.quantities import GB, MB, Duration, Size, at_most, within
 from windlass.ports import Call
+from windlass.settings.variables import missing_variable
 from windlass.tools.functional import Arguments
 from windlass.tools.net.exchange import Ask, HttpAnswer
 from windlass.tools.net.failures import TooMuch, category_of_status, wait_of
@@ -89,10 +90,11 @@ def secrets_of(ask: Ask) -> list[str]:
 def _token(name: str, call: Call) -> str:
     token = call.env.get(name, "").strip()
     if not token:
+        missing = missing_variable(name, call.env)
         raise ToolError(
-            f"auth_env: the variable {name} is not set, or not passed to steps",
+            f"auth_env: the variable {name} {missing.reason}",
             category=Category.CONFIGURATION,
-            advice=(f"set {name}, and add it to env_allow in your settings",),
+            advice=(missing.advice,),
         )
     if not token.isascii() or not token.isprintable():
         raise ToolError(f"auth_env: the value of {name} cannot stand in a header", category=Category.CONFIGURATION)

@@ -28,6 +28,7 @@ from windlass import jsonc
 from windlass.errors import Category, ToolError
 from windlass.redact import Redactor
 from windlass.settings import McpServerSettings
+from windlass.settings.variables import missing_variable
 from windlass.tools.mcp.described import distinct
 
 __all__ = ["McpServer", "Unreadable", "find_servers", "read_json"]
@@ -244,10 +245,8 @@ def _filler(pattern: re.Pattern[str], env: Mapping[str, str]) -> Callable[[Any],
             return env[name]
         if pattern is _CLAUDE and found[2] is not None:
             return found[2]
-        raise Unusable(
-            f"it needs the environment variable {name:.60}, which is not set or not among those that are handed on "
-            f"(env_allow in your settings)"
-        )
+        missing = missing_variable(name[:60], env)
+        raise Unusable(f"it needs the environment variable {name:.60}, which {missing.reason} ({missing.advice})")
 
     def fill(part: Any) -> Any:
         match part:

@@ -1,0 +1,47 @@
+"""Environment variables that steps may see, and the reason why a step does not have one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import NamedTuple
+
+__all__ = ["STEPS_SEE", "MissingVariable", "missing_variable"]
+
+STEPS_SEE = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "VIRTUAL_ENV",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+"""Variables that every step sees; the setting `env_allow` names further ones."""
+
+
+class MissingVariable(NamedTuple):
+    reason: str
+    """A predicate: `is not set`, `is empty` or `is held back from steps`."""
+    advice: str
+
+
+def missing_variable(name: str, seen: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> MissingVariable:
+    """Tell why a step has no value of a variable; `seen` is the environment of steps."""
+    if name in seen:
+        return MissingVariable("is empty", f"set {name} where Windlass runs")
+    allow = f"windlass config add env_allow {shlex.quote(name)}"
+    if name in environ:
+        return MissingVariable("is held back from steps", f"let steps see it: {allow}")
+    if name in STEPS_SEE:
+        return MissingVariable("is not set", f"set {name} where Windlass runs")
+    return MissingVariable("is not set", f"set {name} where Windlass runs, and let steps see it: {allow}")
