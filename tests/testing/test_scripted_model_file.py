@@ -104,7 +104,7 @@ def test_what_is_wrong_with_a_file_is_told_with_its_place(tmp_path: Path, text: 
 
 
 def start_program(*arguments: str) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-W", "error", "-m", "windlass.testing.scripted_model", *arguments]
+    argv = [sys.executable, "-W", "error", "-m", "windlass", "scripted-model", *arguments]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -66,6 +66,10 @@ GROUPS = {
         "verify": _Known("redo", "Run the checks of agents' work again, without the agents."),
         "workspaces": _Known("diff", "List the folders of agents with the state of their work, or clean up."),
         "agents": _Known("agents", "List the roles and skills that agents can be given."),
+        "scripted-model": _Known(
+            "scripted_model",
+            "Serve a script in place of a model: print its address, and answer until SIGTERM or Ctrl-C.",
+        ),
     },
     "Plans and tools": {
         "plan": _Known("plans", "Check, show, estimate or draft a plan without running it."),
@@ -133,7 +137,7 @@ class _Root(Group):
         for title, group in GROUPS.items():
             if title:
                 with formatter.section(title):
-                    formatter.write_dl([(name, known.help) for name, known in group.items()], col_max=11)
+                    formatter.write_dl([(name, known.help) for name, known in group.items()], col_max=14)
 
 
 app = _Root(

@@ -6,12 +6,11 @@
 
 It listens on loopback only, in a thread of its own, so it serves sync and async tests and other processes alike. Its
 parts are in `scripted/`: replies, wire formats, HTTP, the choice of a reply, and which requests are asides.
-As a program: `python -m windlass.testing.scripted_model SCRIPT [--port N]`.
+As a program: `windlass scripted-model SCRIPT`.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import functools
 import signal
@@ -28,7 +27,7 @@ from windlass.testing.scripted.reply import Received, Reply, ToolUse
 from windlass.testing.scripted.script_file import read_script
 from windlass.testing.scripted.serve import serve
 
-__all__ = ["Received", "Reply", "ScriptedModel", "Served", "ToolUse", "main"]
+__all__ = ["Received", "Reply", "ScriptedModel", "Served", "ToolUse", "serve_file"]
 
 PATIENCE = 60.0
 """Seconds that `wait_for` waits by default."""
@@ -154,21 +153,15 @@ class ScriptedModel:
 # -- as a program --------------------------------------------------------------------------------------
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve a script's file until SIGTERM or SIGINT; the first line on stdout is the address."""
-    parser = argparse.ArgumentParser(prog="python -m windlass.testing.scripted_model", description=main.__doc__)
-    parser.add_argument("script", metavar="SCRIPT", type=Path, help="a YAML or JSON file: a list of replies")
-    parser.add_argument("--port", type=int, default=0, help="listen here instead of on a free port")
-    parser.add_argument("--check", action="store_true", help="at the end, exit 1 if errors or unused replies are left")
-    chosen = parser.parse_args(arguments)
+def serve_file(script: Path, port: int = 0, *, check: bool = False) -> int:
+    """Serve a script's file until SIGTERM or SIGINT; the first line on stdout is the address. Gives the exit code."""
     # Blocked before the thread begins, so that they wait here for `sigwait` and end nothing halfway.
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     try:
-        model = ScriptedModel.from_file(chosen.script, port=chosen.port).start()
-    except (UsageError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+        model = ScriptedModel.from_file(script, port=port).start()
+    except OSError as error:
+        raise UsageError(f"port {port} cannot be used: {error.strerror}") from error
     sys.stdout.write(f"{model.url}\n")
     sys.stdout.flush()
     signal.sigwait(ends)
@@ -177,9 +170,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model.check()
     except AssertionError as unhappy:
         sys.stderr.write(f"{unhappy}\n")
-        return 1 if chosen.check else 0
+        return 1 if check else 0
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
