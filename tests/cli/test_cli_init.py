@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from windlass.cli.init import TEMPLATES
+from windlass.errors import Category
+from windlass.plan.load import load_plan
 from windlass.testing import Reply
 
 if TYPE_CHECKING:
@@ -48,12 +50,32 @@ def test_i1_the_templates_with_agents_run(project: Project, windlass: Windlass, 
     windlass("init", "agent", "--file", "agent.yaml")
     assert "verified" in windlass("run", "agent.yaml", *QUIET, **env).err + windlass("status", "@last").out
     model.check()
-    answer = {"answer": "Some.", "sources": ["plan.yaml"]}
-    model, env = served(*[Reply.say(json.dumps(answer))] * 2)
+    project.file("sources/ropes.txt", "Hemp is three times as thick as steel.")
+
+    def answered(quote: str) -> Reply:
+        text = json.dumps({"claims": [{"claim": "Steel is thinner.", "quote": quote, "source": "ropes.txt"}]})
+        return Reply.use("files__write", {"path": "answer-0.json", "content": text})
+
+    done = Reply.say("Answered.")
+    model, env = served(answered("invented"), done, answered("three times as thick"), done)
     windlass("init", "research", "--file", "research.yaml")
-    windlass("run", "research.yaml", *QUIET, **env)
+    windlass("run", "research.yaml", "-i", 'questions=["How thick?"]', *QUIET, **env)
     model.check()
-    assert (project.path / "REPORT.md").read_text().count("Some.\n\n- plan.yaml\n") == 2
+    assert any("not in sources/ropes.txt: invented" in str(request.body) for request in model.requests)
+    report = (project.path / "REPORT.md").read_text()
+    assert report.startswith("## How thick?\nSteel is thinner.\n> three times as thick (ropes.txt)\n")
+
+
+def test_i1_the_nightly_template_retries_a_command_that_fails_and_raises_an_alarm(
+    project: Project, windlass: Windlass
+) -> None:
+    windlass("init", "nightly")
+    steps = {step.id: step for step in load_plan(project.path / "plan.yaml").plan.steps}
+    assert steps["pack"].retry is not None
+    assert Category.LOGIC in steps["pack"].retry.on
+    project.file("data", "no folder, so nothing can be packed")
+    windlass("run", "plan.yaml", *QUIET, code=1)
+    assert (project.path / "alarm.txt").read_text() == "no backup tonight\n"
 
 
 def test_i1_nothing_that_is_there_is_overwritten(project: Project, windlass: Windlass) -> None:

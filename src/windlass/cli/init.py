@@ -21,8 +21,8 @@ TEMPLATES = {
     "ci": "build, test, and a release that a person approves",
     "agent": "an agent whose work is checked until it passes",
     "fan-out": "the same for each item of a list, and one result",
-    "nightly": "a backup at 3 in the night that retries and cleans up",
-    "research": "questions that agents answer with sources, and a report",
+    "nightly": "a backup at 3 in the night that retries, cleans up and raises an alarm",
+    "research": "questions that agents answer with quotations that are looked up, and a report",
 }
 SETTINGS = """\
 # Settings of this project: they can only be stricter than your own. See: windlass config list --all
