@@ -89,6 +89,7 @@ def test_i1_nothing_that_is_there_is_overwritten(project: Project, windlass: Win
     windlass("init", "ci", "--file", "ci.yaml")
     assert (project.home / "config.toml").read_text() == "grace = 2\n"
     assert (project.path / ".gitignore").read_text() == "dist\n.windlass/\n"
+    assert "there is no template 'fanout'; did you mean `fan-out`?" in windlass("init", "fanout", code=2).err
     refused = windlass("init", "cj", code=2).err
     assert all(about in refused for about in TEMPLATES.values())
     assert "cannot be written" in windlass("init", "--file", "no/such/plan.yaml", code=2).err
@@ -101,5 +102,10 @@ def test_i1_a_template_that_cannot_run_here_says_what_it_needs(
     told = windlass("init", template, WINDLASS_RUNTIME="cli").err
     assert "it cannot run here yet: step " in told
     assert "  → export ANTHROPIC_API_KEY=… or OPENAI_API_KEY=…" in told
-    assert "docs/testing.md" in told
-    assert "cannot run" not in windlass("init", "first", "--file", "first.yaml").err
+    assert told.splitlines()[-2:] == [
+        "  → or without a key, with a script in place of the model: windlass scripted-model --help",
+        "then run it: windlass run plan.yaml",
+    ]
+    ready = windlass("init", "first", "--file", "first.yaml").err
+    assert "cannot run" not in ready
+    assert ready.endswith("\nrun it: windlass run first.yaml\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +44,9 @@ def init(
     """Write a plan to begin with, and make the home of its executions."""
     if template not in TEMPLATES:
         known = "\n".join(f"  {name:<9} {about}" for name, about in TEMPLATES.items())
-        raise UsageError(f"there is no template {template!r}; there are:\n{known}")
+        near = difflib.get_close_matches(template, TEMPLATES, 1)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        raise UsageError(f"there is no template {template!r}{meant}; there are:\n{known}")
     if file.suffix == ".json":
         raise UsageError(f"the templates are YAML, and {file} is a name for JSON: choose one like plan.yaml")
     text = (FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
@@ -65,8 +68,8 @@ def init(
     for line in lacks.advice:
         suggest(f"  → {line}")
     if lacks.missing and "agent:" in text:
-        suggest("  → to try it without a key, a script can stand in for the model: docs/testing.md")
-    suggest(f"run it: windlass run {file}")
+        suggest("  → or without a key, with a script in place of the model: windlass scripted-model --help")
+    suggest(f"{'then ' if lacks.missing else ''}run it: windlass run {file}")
     raise CommandEnd(0)
 
 

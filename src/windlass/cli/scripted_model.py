@@ -21,5 +21,16 @@ def scripted_model(
     port: Annotated[int, Option("--port", metavar="N", min=0, max=65535, help="Listen here; 0 is any free port")] = 0,
     check: Annotated[bool, Option("--check", help="At the end, exit 1 if errors or unused replies are left")] = False,
 ) -> None:
-    """Serve a script in place of a model: print its address, and answer until SIGTERM or Ctrl-C."""
+    """Serve a script in place of a model: print its address, and answer until SIGTERM or Ctrl-C.
+
+    \b
+    A script has a reply for each request, in their order:
+      - use: {tool: files__write, input: {path: hello.sh, content: "echo hello"}}
+      - say: Written.
+
+    \b
+    In another terminal, with the address that it prints:
+      export ANTHROPIC_BASE_URL=ADDRESS ANTHROPIC_API_KEY=none
+      windlass run plan.yaml --runtime cli
+    """
     raise CommandEnd(serve_file(script, port, check=check))
