@@ -139,7 +139,9 @@ async def test_h2_a_pattern_that_cannot_be_matched_in_time_is_refused_in_words(w
 
 
 async def test_h2_what_is_not_there_or_is_no_file_is_named(world: World) -> None:
-    assert "does not exist" in (await world.fail("search", {"pattern": "x", "path": "nowhere"})).message
+    assert (await world.fail("search", {"pattern": "x", "path": "nowhere"})).message == "'nowhere' does not exist"
+    inside = (await world.fail("search", {"pattern": "x", "path": "nowhere/x"})).message
+    assert inside == "'nowhere/x' does not exist: there is no 'nowhere'"
     os.mkfifo(world.root / "pipe")
     assert "neither a file nor a folder" in (await world.fail("search", {"pattern": "x", "path": "pipe"})).message
 

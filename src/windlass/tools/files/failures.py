@@ -27,8 +27,9 @@ class Missing(ToolError):
     def __init__(self, path: str, name: str, names: Iterable[str]) -> None:
         near = nearest(name, names)
         hint = f"; the nearest name there is {shown(near)}" if near else ""
+        part = f": there is no {shown(name)}" if name != path else ""
         super().__init__(
-            f"{shown(path)} does not exist: there is no {shown(name)}{hint}",
+            f"{shown(path)} does not exist{part}{hint}",
             category=Category.CONFIGURATION,
             advice=("correct the path", "files.list shows what is there"),
         )
