@@ -207,10 +207,13 @@ def test_c5_a_failed_run_says_what_where_why_and_what_next(project: Project, win
           - {id: fetch, run: [no-such-program-here]}
           - {id: compile, run: "true", needs: [fetch]}
           - {id: test, run: "true", needs: [compile]}
+          - {id: docs, run: "true", needs: [compile], importance: optional}
+          - {id: publish, run: "true", needs: [docs]}
         """
     )
     ran = windlass("run", plan, "--anyway", code=1)
-    assert "fetch failed (it causes these to be skipped: compile, test): " in ran.err, "the impact is stated (C2)"
+    assert "fetch failed (it causes these to be skipped: compile, test, docs): " in ran.err, "the impact is stated (C2)"
+    assert "✓ publish" in ran.err, "the optional step before it holds nothing up"
     assert "fetch (configuration): " in ran.err
     assert "→ install no-such-program-here" in ran.err
     assert f"windlass fork {project.ids()[0]}" in ran.err

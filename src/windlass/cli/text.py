@@ -225,7 +225,7 @@ def _impact(state: State, step_id: str) -> str:
 
 
 def _skipped_by(state: State, failed: str) -> list[str]:
-    """The steps that go down with one; those whose `when` looks at its status decide for themselves."""
+    """The steps that are skipped with one. A `when` on its status decides itself; an optional step holds up none."""
     graph = state.prepared.graph
     lost: dict[str, None] = {}
     queue = [failed]
@@ -233,7 +233,7 @@ def _skipped_by(state: State, failed: str) -> list[str]:
         for after in graph.dependents[gone]:
             if after not in lost and gone not in graph.in_charge.get(after, ()):
                 lost[after] = None
-                queue.append(after)
+                queue += [after] if state.steps[after].spec.importance != "optional" else []
     return list(lost)
 
 
