@@ -34,6 +34,8 @@ def test_k1_messages_reach_an_agent_once_and_in_order_over_kill_9(project: Proje
         assert "work will be given the message" in ended.err
         state = project.state(execution)
         assert (state.status, state.steps["work"].output) == ("completed", "all done")
+        budget = windlass("budget", "--by", "execution", "--json").json
+        assert budget["day"]["tokens"] == state.cost.tokens == model.served.tokens_in + model.served.tokens_out
         events = project.events(execution)
         told = {event.id: event.text for event in events if isinstance(event, ev.AgentTold)}
         heard = [told[id] for event in events if isinstance(event, ev.AgentHeard) for id in event.ids]

@@ -227,6 +227,19 @@ async def test_e1_what_a_running_attempt_has_used_is_spent_and_nobody_waits_for_
     assert (row.usd, row.unknown) == (6.0, 1), "what was known stays known"
 
 
+async def test_e1_what_a_running_attempt_reported_stays_known_when_its_process_dies(ledger: AnyLedger) -> None:
+    limit = Scope("day", Amount(tokens=1000))
+    told = Usage(40, 5, 30, 2, 0.5, "prices", "claude-haiku-9")
+    await ledger.reserve(charge(model="haiku"), NOON, Amount(0.5, 45), [], Amount(0.5, 45), told)
+    await ledger.reserve(charge(step="b"), NOON, Amount(1.0, 300), [limit], Amount(0.5, 45), told)
+    running = Spending("claude-haiku-9", 1.0, 0, 80, 10, 2, 0.5, 255)
+    assert await ledger.spent("model") == [running]
+    await ledger.abandon("x", NOON + 60)
+    assert await ledger.spent("model") == [running._replace(unknown=2, reserved_usd=0.0, reserved_tokens=0)]
+    ((_, spent, reserved),) = await ledger.standing([limit])
+    assert (spent.tokens, reserved.tokens) == (345, 0), "what was reserved for the call under way counts, too"
+
+
 async def test_e1_the_items_of_a_step_count_with_it(ledger: AnyLedger) -> None:
     for step in ("each", "each[0]", "each[12]", "eachother", "each2[0]"):
         await ledger.settle(charge("x", step), NOON, cost(1.0))

@@ -18,7 +18,7 @@ from windlass.engine.agents import reservation
 from windlass.errors import Category, Failure, NotFound, UsageError
 from windlass.journal.ledger import SqliteLedger
 from windlass.journal.memory import MemoryLedger
-from windlass.ports import AgentRequest, AgentResult, Amount, Charge, Host, Ledger, Usage
+from windlass.ports import AgentRequest, AgentResult, Amount, Charge, Host, Ledger, ReservationRefused, Usage
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -309,6 +309,49 @@ async def test_e1_what_died_with_its_engine_is_unknown_and_not_nothing(project: 
         cut.runners["cli"] = cli(spends(0.5))
         cost = snapshot(await cut.resume(execution.id))["cost"]
         assert (cost["usd"], cost["known"]) == (pytest.approx(known), False)
+
+
+class Watched(SqliteLedger):
+    """Says when a usage has come."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file)
+        self.told = asyncio.Event()
+
+    async def reserve(self, *wanted: Any) -> ReservationRefused | None:
+        refusal = await super().reserve(*wanted)
+        if wanted[-1].tokens_in:
+            self.told.set()
+        return refusal
+
+
+@pytest.mark.parametrize("limits", [{}, {"day": 5}], ids=["no limit", "limit"])
+@pytest.mark.parametrize("how", ["resume", "cancel"])
+async def test_e1_what_was_used_before_a_crash_counts_in_the_budget(
+    project: Project, how: str, limits: dict[str, Any]
+) -> None:
+    ledger = Watched(project.path / "ledger.db")
+    dead = Turn().spend(tokens_in=30, tokens_out=5, usd=0.25).hang()
+    world = AgentWorld(project, cli(dead), ledger=ledger, budget=limits)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await occurred(execution, ev.UsageReported)
+        await ledger.told.wait()
+        found = await row(ledger)
+        cut = await world.cut_off(execution.id, lambda event: isinstance(event, ev.UsageReported))
+        assert (found.tokens_in, found.tokens_out, found.unknown) == (30, 5, 0), "while it runs"
+        cut.runners["cli"] = cli(spends(0.5))
+        if how == "resume":
+            cost = (await cut.resume(execution.id)).cost
+        else:
+            async with cut.engine() as other:
+                cost = (await other.cancel(execution.id)).cost
+        total = await row(ledger)
+        assert (total.usd, total.unknown, total.tokens_in, total.tokens_out) == (
+            *(pytest.approx(cost.usd), cost.unknown),
+            *(cost.tokens_in, cost.tokens_out),
+        )
+        assert (cost.tokens_in, cost.unknown, total.reserved_usd) == (40 if how == "resume" else 30, 1, 0.0)
 
 
 # -- together ------------------------------------------------------------------------------------

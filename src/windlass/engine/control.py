@@ -32,7 +32,7 @@ from windlass.engine.requests import Requests, check_edits, persist
 from windlass.errors import Conflict, ToolError, UsageError, WindlassError
 from windlass.homes import user_folder
 from windlass.plan.model import AGENT
-from windlass.ports import Tool, Toolbox
+from windlass.ports import Ledger, Tool, Toolbox
 
 if TYPE_CHECKING:
     from windlass.engine.agents.context import StepContext
@@ -50,9 +50,11 @@ class Control:
         observer: Observer,
         requests: Requests,
         launcher: Launcher,
+        ledger: Ledger,
         agents: AgentTool | None,
     ) -> None:
         self._drivers = drivers
+        self._ledger = ledger
         self._journal = drivers.journal
         self._clock = drivers.clock
         self._observer = observer
@@ -436,6 +438,8 @@ class Control:
 
     async def _obey_here(self, state: State, request: ev.ControlRequested) -> State:
         """Take up an execution that no process drives, just long enough to write the request down and obey it."""
+        if AGENT in state.prepared.tools:
+            await self._ledger.abandon(state.id, self._clock.now())
         driver = self._launcher.driver(state, hold=False)
         for message in await self._journal.receive():
             if message.execution == state.id and message.body.get("kind") == request.kind:

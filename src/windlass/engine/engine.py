@@ -128,7 +128,7 @@ class Engine:
         self._starter = Starter(
             drivers.journal, drivers.clock, plans, observer, launcher, handle, resumer.check_fork, caller
         )
-        self._control = control = Control(drivers, observer, requests, launcher, agents)
+        self._control = control = Control(drivers, observer, requests, launcher, ledger, agents)
         self._messages = AgentMessages(drivers, observer, requests, self._starter, self._resumer)
         self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control, kept_files, home=home)
         self._transcripts = Transcripts(observer, home / "artifacts", kept_files)

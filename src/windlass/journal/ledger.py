@@ -1,8 +1,9 @@
 """The ledger on disk: what every attempt of a home has set aside and spent, in the journal's file (E1).
 
-One row for each run of an attempt. A reservation is decided and written in one IMMEDIATE transaction, so that no two
-processes can take the same room, and it is fsynced when `reserve` returns. The file is opened on first use, for most
-executions never spend anything, and used in a thread of the ledger's own: SQLite waits there for other processes.
+One row for each run of an attempt, which has its usage so far while it runs. A reservation is decided and written in
+one IMMEDIATE transaction, so that no two processes can take the same room, and it is fsynced when `reserve` returns.
+The file is opened on first use, for most executions never spend anything, and used in a thread of the ledger's own:
+SQLite waits there for other processes.
 
 The ledger does not know whether an attempt still runs. A reservation of a process that died counts, and others wait for
 it in vain, until it is ended from outside: with `settle` for an attempt whose usage is known, with `abandon` for all
@@ -86,7 +87,13 @@ class SqliteLedger:
         )
 
     async def reserve(
-        self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
+        self,
+        charge: Charge,
+        at: float,
+        want: Amount,
+        scopes: Sequence[Scope],
+        used: Amount = NOTHING,
+        reported: Usage | None = None,
     ) -> ReservationRefused | None:
         """Cancelled while it waits, the reservation may stand all the same; `release` gives it up."""
 
@@ -96,24 +103,26 @@ class SqliteLedger:
             refusal = admit(want, [_standing(db, scope, own) for scope in scopes])
             if refusal is not None:
                 return refusal
-            values = (at, charge.runtime, charge.model, charge.role, want.usd, want.tokens)
+            told = reported or Usage()
+            values = (at, charge.runtime, told.model or charge.model, charge.role, want.usd, want.tokens)
             counts = (want.usd or 0.0, want.tokens or 0, used.usd or 0.0, used.tokens or 0)
+            tokens = (told.tokens_in, told.tokens_out, told.cache_read, told.cache_write, told.source)
             if own is None:
                 # Also when this attempt was settled before (its execution was restored from a checkpoint, and runs
                 # it again): what it spent then was spent, and keeps its row.
                 db.execute(
                     "INSERT INTO charges (execution, step, attempt, began, runtime, model, role, reserved_usd, "
-                    "reserved_tokens, counts_usd, counts_tokens, used_usd, used_tokens) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (*charge[:3], *values, *counts),
+                    "reserved_tokens, counts_usd, counts_tokens, used_usd, used_tokens, tokens_in, tokens_out, "
+                    "cache_read, cache_write, source) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (*charge[:3], *values, *counts, *tokens),
                 )
             else:
                 # It counts from now on, in the day whose limit has just admitted it.
                 db.execute(
                     "UPDATE charges SET began = ?, runtime = ?, model = ?, role = ?, reserved_usd = ?, "
-                    "reserved_tokens = ?, counts_usd = ?, counts_tokens = ?, used_usd = ?, used_tokens = ? "
-                    "WHERE key = ?",
-                    (*values, *counts, own),
+                    "reserved_tokens = ?, counts_usd = ?, counts_tokens = ?, used_usd = ?, used_tokens = ?, "
+                    "tokens_in = ?, tokens_out = ?, cache_read = ?, cache_write = ?, source = ? WHERE key = ?",
+                    (*values, *counts, *tokens, own),
                 )
             return None
 
@@ -153,7 +162,8 @@ class SqliteLedger:
         await self._db.writing(write)
 
     async def abandon(self, execution: str, at: float, step: str = "") -> None:
-        """Count open reservations as spent: the process of their attempts is dead, and their usage is not known."""
+        """Count open reservations as spent: the process of their attempts is dead. Their usage after the last report
+        is not known."""
 
         def write(db: SqlConnection) -> None:
             sql = "UPDATE charges SET settled = 1, ended = ? WHERE execution = ? AND settled = 0"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from windlass.core.budget import (
     NOTHING,
@@ -270,12 +272,16 @@ class _Row:
     reserved: Amount
     used: Amount = NOTHING
     """Of the reservation, while the attempt runs."""
+    reported: Usage = field(default_factory=Usage)
+    """By the attempt itself, while it runs."""
     usage: Usage | None = None
     """None while the attempt runs."""
+    abandoned: bool = False
+    """Its process is dead: all of the reservation counts."""
 
     @property
     def counts(self) -> Amount:
-        return self.reserved if self.usage is None else counted(self.usage, self.reserved)
+        return self.reserved if self.usage is None or self.abandoned else counted(self.usage, self.reserved)
 
     @property
     def held(self) -> Amount:
@@ -290,7 +296,13 @@ class MemoryLedger:
         self._rows: list[_Row] = []
 
     async def reserve(
-        self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
+        self,
+        charge: Charge,
+        at: float,
+        want: Amount,
+        scopes: Sequence[Scope],
+        used: Amount = NOTHING,
+        reported: Usage | None = None,
     ) -> ReservationRefused | None:
         own = self._latest(charge)
         if own is not None and own.usage is not None:
@@ -299,7 +311,8 @@ class MemoryLedger:
         if refusal is None:
             if own is not None:
                 self._rows.remove(own)
-            self._rows.append(_Row(charge, at, want, used))
+            told = reported or Usage()
+            self._rows.append(_Row(charge._replace(model=told.model or charge.model), at, want, used, told))
         return refusal
 
     async def settle(self, charge: Charge, at: float, usage: Usage) -> None:
@@ -308,16 +321,18 @@ class MemoryLedger:
             row = _Row(charge, at, Amount())
             self._rows.append(row)
         row.charge = charge._replace(model=usage.model or charge.model)
-        row.usage = usage
+        row.usage, row.abandoned = usage, False
 
     async def release(self, charge: Charge) -> None:
         self._rows = [row for row in self._rows if row.charge[:3] != charge[:3] or row.usage is not None]
 
     async def abandon(self, execution: str, at: float, step: str = "") -> None:
-        """Count open reservations as spent: the process of their attempts is dead, and their usage is not known."""
+        """Count open reservations as spent: the process of their attempts is dead. Their usage after the last report
+        is not known."""
         for row in self._rows:
             if row.charge.execution == execution and step in ("", row.charge.step) and row.usage is None:
-                row.usage = Usage(at_least=row.used.usd or 0.0)
+                row.usage = replace(row.reported, usd=None, at_least=row.used.usd or 0.0)
+                row.abandoned = True
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]:
         checked_heading(by)
@@ -370,6 +385,8 @@ def _added(sofar: Spending, row: _Row) -> Spending:
     if row.usage is None:
         return sofar._replace(
             usd=sofar.usd + (row.used.usd or 0.0),
+            tokens_in=sofar.tokens_in + row.reported.tokens_in,
+            tokens_out=sofar.tokens_out + row.reported.tokens_out,
             attempts=sofar.attempts + 1,
             reserved_usd=sofar.reserved_usd + (row.held.usd or 0.0),
             reserved_tokens=sofar.reserved_tokens + (row.held.tokens or 0),

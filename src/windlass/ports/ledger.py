@@ -47,12 +47,19 @@ class Ledger(Protocol):
     """Reserve → settle, atomically among all processes of a home."""
 
     async def reserve(
-        self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
+        self,
+        charge: Charge,
+        at: float,
+        want: Amount,
+        scopes: Sequence[Scope],
+        used: Amount = NOTHING,
+        reported: Usage | None = None,
     ) -> ReservationRefused | None:
         """Reserve `want` for an attempt, or give the scope without room. Called again, it replaces the earlier one.
 
         The earlier reservation of `charge` does not count against it. `used` is the part of `want` that is spent:
-        it does not come free again, so no attempt waits for it.
+        it does not come free again, so no attempt waits for it. `reported` is the attempt's usage so far, by its own
+        report: it stays known if the process dies.
         """
         ...
 
@@ -67,7 +74,7 @@ class Ledger(Protocol):
     async def abandon(self, execution: str, at: float, step: str = "") -> None:
         """Count the open reservations of an execution, or of one step of it, as spent, at an unknown cost.
 
-        The process of their attempts is dead.
+        The process of their attempts is dead. The usage that they reported stays known.
         """
         ...
 

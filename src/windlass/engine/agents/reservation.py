@@ -4,6 +4,9 @@ A reservation covers the usage so far and the most that the next call can cost. 
 begins, `afford` before each call of a runtime that asks first, `cover` after each report of one that does not. So
 agents in parallel pass a limit by no more than the call each is in, and `settle` reports it when they did.
 
+Without a limit nothing is reserved beyond the usage so far, which the ledger has all the same: it counts for limits
+that are set later, and also if the process dies.
+
 Room that others hold comes free again: the attempt waits for it, and reports the wait. Spent money does not: then a
 person is asked, or it goes on with a warning if the settings allow that (E3). An attempt may begin a call with less
 room than it needs if no other holds any; otherwise a limit below the price of one call would let nothing begin.
@@ -96,6 +99,7 @@ class BudgetReservation:
         self.used, self.assumed = Usage(usd=0.0), NOTHING
         scopes = self.scopes()
         if not scopes:
+            await self._take_anyway(NOTHING)
             return Amount()
         await self._make_room(await self._next_call(prompt, scopes), scopes)
         if self._proceeds:
@@ -180,7 +184,7 @@ class BudgetReservation:
         used = self._spent
         want = _plus(used, call)
         for _ in range(2 * len(scopes) + 1):  # each round makes it fit one limit more
-            refusal = await self.ledger.reserve(self.charge, self.clock.now(), want, scopes, used)
+            refusal = await self.ledger.reserve(self.charge, self.clock.now(), want, scopes, used, self.used)
             if refusal is None:
                 self.held = want
                 return None
@@ -196,7 +200,7 @@ class BudgetReservation:
     async def _take_anyway(self, call: Amount) -> None:
         used = self._spent
         self.held = _plus(used, call)
-        await self.ledger.reserve(self.charge, self.clock.now(), self.held, (), used)
+        await self.ledger.reserve(self.charge, self.clock.now(), self.held, (), used, self.used)
 
     def _held_by_who_asks(self, refusal: ReservationRefused) -> float | None:
         """The time until which to wait if all other attempts here wait for a person, who may be away; else None.
@@ -229,9 +233,7 @@ class BudgetReservation:
         """Reserve the usage so far and the next call. Returns the reason if the attempt must stop."""
         self._see(usage)
         scopes = self.scopes()
-        if not scopes:
-            return None
-        if self.by_call:
+        if self.by_call or not scopes:
             await self._take_anyway(NOTHING)  # no call is under way: the rest is free for others until the next
             return None
         try:
@@ -266,8 +268,7 @@ class BudgetReservation:
 
     async def put_back(self) -> None:
         """Release the reservation of an attempt that never began, also one that was only requested by then."""
-        if self.scopes():
-            await self.ledger.release(self.charge)
+        await self.ledger.release(self.charge)
 
     async def settle(self, usage: Usage) -> None:
         """Record the attempt's cost, and say which limits are passed by now."""
