@@ -126,19 +126,21 @@ async def test_d7_steps_are_summed_up_by_each_of_their_fields(journal: Journal) 
             "c", tool="agent", runtime="cli", model="n", role="coder", unknown=1, status="failed", category="logic"
         ),
         step_record("d", status="skipped", attempts=0, worked_s=0.0),
+        step_record("e", status="skipped", attempts=1, worked_s=2.0),  # by a person, after its attempt
     )
     await begin(journal, "x")
     await journal.append("x", 1, [note(1)], head=head("x", "failed"), record=record("x", *steps, status="failed"))
     found = await everything(journal)
     assert {row["tool"]: row["runs"] for row in found["tool"]} == {"shell": 2, "agent": 2}
+    assert {row["step"]: row["runs"] for row in found["step"]} == {"a": 1, "b": 1, "c": 1, "d": 0, "e": 1}
     assert {row["model"]: (row["usd"], row["unknown_costs"]) for row in found["model"]} == {
         "m": (0.25, 0),
         "n": (None, 1),
     }
     assert [(row["role"], row["usd"], row["runs"]) for row in found["role"]] == [("coder", 0.25, 2)]
-    assert {row["step"]: row["failed"] for row in found["step"]} == {"a": 0, "b": 0, "c": 1, "d": 0}
+    assert {row["step"]: row["failed"] for row in found["step"]} == {"a": 0, "b": 0, "c": 1, "d": 0, "e": 0}
     (shell,) = (row for row in found["tool"] if row["tool"] == "shell")
-    assert (shell["worked_s"], shell["queued_s"], shell["statuses"]) == (2.0, 0.5, {"completed": 1, "skipped": 1})
+    assert (shell["worked_s"], shell["queued_s"], shell["statuses"]) == (4.0, 0.5, {"completed": 1, "skipped": 2})
     assert shell["p50_s"] == pytest.approx(2.0, rel=0.045), "a step that did not run has no time"
     assert shell["cpu_s"] == 1.25
     assert shell["memory_bytes"] == pytest.approx(48e6, rel=0.045)

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from windlass.core import events as ev
-from windlass.core.history import ExecutionRecord, StepRecord, record_of
+from windlass.core.history import ExecutionRecord, StepRecord, UsageShare, record_of
 from windlass.core.resources import Resources
 from windlass.core.state import State, fold
+from windlass.core.tally import HistoryTally
 from windlass.errors import Category, Failure
 from windlass.plan.model import Plan
 
@@ -189,6 +190,51 @@ def test_d7_an_unknown_cost_is_not_nothing() -> None:
     assert (step.runtime, step.model, step.role) == ("cli", "gpt-x", "coder")
     assert (step.usd, step.unknown, step.tokens_in, step.tokens_out) == (None, 1, 100, 10)
     assert record.usd is None
+
+
+def agent_ran(state: State, step: str, attempt: int, runtime: str, model: str, tokens: int) -> None:
+    state.apply(ev.AttemptStarted(10.0, step, attempt, "agent", {}, "repeatable"))
+    state.apply(ev.AgentBegan(10.0, step, attempt, runtime, "coder", "", "x", "asked"))
+    state.apply(ev.UsageReported(11.0, step, attempt, ev.Usage(tokens, 0, usd=tokens / 100, model=model), runtime))
+
+
+def test_d7_attempts_and_usage_are_those_of_the_model_that_had_them() -> None:
+    state = begun({"id": "ask", "prompt": "x"})
+    agent_ran(state, "ask", 1, "cli", "haiku", 100)
+    state.apply(ev.AttemptStopped(12.0, "ask", 1, "paused"))
+    agent_ran(state, "ask", 2, "cli", "haiku", 200)
+    state.apply(ev.AttemptStopped(12.0, "ask", 2, "paused"))
+    agent_ran(state, "ask", 3, "cli", "sonnet", 50)
+    state.apply(ev.AttemptFinished(13.0, "ask", 3, "ok"))
+    record = finished(state, 14.0)
+    (step,) = record.steps
+    assert (step.model, step.attempts, step.tokens_in, step.known_usd) == ("sonnet", 3, 350, 3.5)
+    assert step.shares == (
+        UsageShare("cli", "sonnet", 1, 0.5, 0, 50, 0),
+        UsageShare("cli", "haiku", 2, 3.0, 0, 300, 0),
+    )
+    tally = HistoryTally()
+    tally.add(record)
+    cells = {kind.model: cell for (span, kind, *_), cell in tally.cells.items() if span > 0 and kind.step}
+    assert {name: (cell.runs, cell.attempts, cell.tokens_in, cell.usd) for name, cell in cells.items()} == {
+        "sonnet": (1, 1, 50, 500_000_000),
+        "haiku": (0, 2, 300, 3_000_000_000),
+    }
+    assert not cells["haiku"].times
+
+
+def test_d7_items_of_a_foreach_have_their_usage_under_their_models() -> None:
+    state = begun({"id": "each", "prompt": "x", "foreach": [1, 2, 3]})
+    state.apply(ev.StepExpanded(10.0, "each", [1, 2, 3]))
+    for number, model in enumerate(("haiku", "sonnet", "haiku")):
+        agent_ran(state, f"each[{number}]", 1, "cli", model, 10)
+        state.apply(ev.AttemptFinished(12.0, f"each[{number}]", 1, "ok"))
+    state.apply(ev.StepCompleted(12.0, "each", []))
+    (step,) = finished(state, 12.0).steps
+    assert {share.model: (share.attempts, share.tokens_in) for share in step.shares} == {
+        "haiku": (2, 20),
+        "sonnet": (1, 10),
+    }
 
 
 def test_d7_a_clock_that_was_set_back_makes_no_negative_times() -> None:

@@ -191,7 +191,7 @@ def _figures(row: HistoryRow) -> tuple[str, ...]:
 
     cell = row.cell
     return (
-        f"{cell.runs:,}",
+        f"{row.runs:,}" if row.runs else "-",
         f"{row.failed:,}" if row.failed else "-",
         *(_time(seconds) for seconds in row.percentiles().values()),
         *(_time(row.seconds(name)) for name in ("worked", "queued", "waited", "person")),
@@ -268,7 +268,7 @@ def slow_lines(page: SlowPage) -> list[str]:
 
     if not page.bottlenecks:
         return ["no steps have run to their end: nothing to look at"]
-    lines = [f"time on the critical path, last {RUNS_READ} executions of each plan"]
+    lines = [f"time on the critical path, up to the last {RUNS_READ} executions of each plan"]
     plans = list(dict.fromkeys(one.plan for one in page.bottlenecks))
     cells = [("plan", "step", "share", "each run", "on the path", "")]
     for plan in plans[:MOST_PLANS]:

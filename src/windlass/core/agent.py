@@ -112,6 +112,8 @@ class AgentState(msgspec.Struct):
     """Tokens of the longest prompt, as far as the reports tell one call from the next."""
     usage: dict[int, Usage] = msgspec.field(default_factory=dict)
     """Usage of each attempt, by its number."""
+    done_by: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)
+    """Runtime and model of each attempt that reported a usage."""
     files: dict[str, None] = msgspec.field(default_factory=dict)
     """Files that it wrote, as far as its calls say so, the newest last."""
     commands: dict[str, None] = msgspec.field(default_factory=dict)

@@ -141,6 +141,7 @@ def _usage(state: StateData, event: ev.UsageReported) -> None:
     agent.prompt = max(agent.prompt, event.usage.tokens_in - (before.tokens_in if before is not None else 0))
     agent.usage[event.attempt] = event.usage
     agent.model = event.usage.model or agent.model
+    agent.done_by[event.attempt] = (event.runtime or agent.runtime, agent.model)
 
 
 def _fell_back(state: StateData, event: ev.RuntimeFellBack) -> None:

@@ -14,17 +14,40 @@ import msgspec
 from windlass.core.transitions import ExecutionStatus, StepStatus
 
 if TYPE_CHECKING:
-    from windlass.core.agent import Cost
+    from windlass.core.agent import AgentState, Cost
     from windlass.core.state import State
     from windlass.core.step import StepState
 
-__all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "has_stopped", "matches", "record_of"]
+__all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "UsageShare", "has_stopped", "matches", "record_of"]
 
-RECORD_FORMAT = 5
+RECORD_FORMAT = 6
 """The version of these records and of their tables. A journal that holds another one makes them again."""
 
 _COMPLETED, _FAILED, _WAITING = StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.WAITING
 _encoded = msgspec.json.Encoder().encode
+
+
+class UsageShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The part of a step's attempts and usage that one runtime and model had."""
+
+    runtime: str
+    model: str
+    attempts: int = 0
+    known_usd: float = 0
+    unknown: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    def plus(self, other: UsageShare) -> UsageShare:
+        return UsageShare(
+            self.runtime,
+            self.model,
+            self.attempts + other.attempts,
+            self.known_usd + other.known_usd,
+            self.unknown + other.unknown,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+        )
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -59,7 +82,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     person_s: float = 0
     """Seconds that it waited for a person, or for its paused execution."""
     runtime: str = ""
-    """The runtime, model and role of its agent, as they were last; empty without one."""
+    """The runtime, model and role of its agent, as they were last (see `shares`); empty without one."""
     model: str = ""
     role: str = ""
     known_usd: float = 0
@@ -78,6 +101,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The model as it was asked for; empty for the runtime's own."""
     changed: int | None = None
     """Files that its agents changed, summed up over the items of a foreach; None where it is not known."""
+    shares: tuple[UsageShare, ...] = ()
+    """Its attempts and usage by runtime and model, where there was more than the last of these."""
 
     @property
     def usd(self) -> float | None:
@@ -281,7 +306,41 @@ def _step(step: StepState, ended: float, after: str) -> StepRecord:
         cache_write=sum([usage.cache_write for usage in agent.usage.values()]) if agent is not None else 0,
         asked=agent.asked if agent is not None else "",
         changed=agent.changed if agent is not None else None,
+        shares=_shares(agent, step.attempts) if agent is not None else (),
     )
+
+
+def _shares(agent: AgentState, attempts: int) -> tuple[UsageShare, ...]:
+    """Split its attempts and usage by runtime and model, unless all are of the last.
+
+    What cannot be told apart is the last one's: attempts without a report, and the unknown rest of those cut off.
+    """
+    from windlass.core.agent import Cost  # most executions have no agent
+
+    last = (agent.runtime, agent.model)
+    if all(one == last for one in agent.done_by.values()):
+        return ()
+    found = {last: UsageShare(*last, attempts, unknown=agent.cut_off)}
+    for number, done_by in agent.done_by.items():
+        cost = Cost.of([agent.usage[number]])
+        own = number <= attempts  # a merge has an agent go on without an attempt of its step
+        one = UsageShare(*done_by, own, cost.usd, cost.unknown, cost.tokens_in, cost.tokens_out)
+        found[done_by] = found.get(done_by, UsageShare(*done_by)).plus(one)
+        found[last] = found[last].plus(UsageShare(*last, -own))
+    return tuple(found.values())
+
+
+def _shares_of_items(items: list[StepRecord], named: StepRecord | None) -> tuple[UsageShare, ...]:
+    """The same of all items of a foreach; `named` is the one by whose agent it is named."""
+    found: dict[tuple[str, str], UsageShare] = {}
+    for item in items:
+        own = (item.runtime, item.model, item.attempts, item.known_usd, item.unknown, item.tokens_in, item.tokens_out)
+        for share in item.shares or (UsageShare(*own),):
+            if not share.runtime and named is not None:  # no agent worked on it
+                share = msgspec.structs.replace(share, runtime=named.runtime, model=named.model)
+            done_by = (share.runtime, share.model)
+            found[done_by] = found[done_by].plus(share) if done_by in found else share
+    return tuple(found.values()) if len(found) > 1 else ()
 
 
 def _foreach(step: StepState, ended: float, after: str) -> StepRecord:
@@ -316,6 +375,7 @@ def _foreach(step: StepState, ended: float, after: str) -> StepRecord:
         cache_write=sum([item.cache_write for item in items]),
         asked=named.asked if named is not None else "",
         changed=_changed(items),
+        shares=_shares_of_items(items, named),
     )
 
 

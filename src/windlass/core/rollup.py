@@ -119,6 +119,11 @@ class HistoryRow(msgspec.Struct):
         return None if self.cell.unknown and not self.cell.usd else round(self.cell.usd / 1e9, 9)
 
     @property
+    def runs(self) -> int:
+        """Executions, or steps that ran."""
+        return self.cell.runs - self.cell.idle
+
+    @property
     def failed(self) -> int:
         return sum(self.statuses.get(status, 0) for status in _FAILED)
 
@@ -149,7 +154,7 @@ class HistoryRow(msgspec.Struct):
         """The same without its names."""
         cell = self.cell
         return {
-            "runs": cell.runs,
+            "runs": self.runs,
             "failed": self.failed,
             "statuses": {status: count for status, count in sorted(self.statuses.items()) if count},
             **({"items": cell.items} if by in STEP_FIELDS else {}),
@@ -201,7 +206,7 @@ def answer_query(query: HistoryQuery, cells: Iterable[tuple[Place, HistoryCell]]
         row.cell.add(cell)
         if cell.runs:
             row.statuses[status] = row.statuses.get(status, 0) + cell.runs
-    rows = [row for row in found.values() if row.cell.runs or row.cell.usd or row.cell.unknown]
+    rows = [row for row in found.values() if any(row.cell.figures)]
     if query.by == "day":
         return sorted(rows, key=lambda row: row.names, reverse=True)
     return sorted(rows, key=lambda row: (-row.cell.usd, -row.cell.worked, -row.cell.runs, row.names))

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from windlass.core.history import ExecutionRecord, StepRecord
+from windlass.core.history import ExecutionRecord, StepRecord, UsageShare
 
 __all__ = [
     "MEGABYTES",
@@ -95,6 +95,8 @@ class HistoryCell(msgspec.Struct):
     """Files that agents changed."""
     recorded: int = 0
     """Runs of which those are known."""
+    idle: int = 0
+    """Of the runs: steps that never ran, because they were skipped or their execution stopped before."""
     times: dict[int, int] = {}
     """Runs by the bucket of their time: of an execution without waiting for a person, of a step its work."""
     peaks: dict[int, int] = {}
@@ -117,6 +119,7 @@ class HistoryCell(msgspec.Struct):
         self.measured += sign * other.measured
         self.changed += sign * other.changed
         self.recorded += sign * other.recorded
+        self.idle += sign * other.idle
         _count(self.times, other.times, sign)
         _count(self.peaks, other.peaks, sign)
 
@@ -173,7 +176,12 @@ class HistoryTally:
             kind = StepKind(plan, step.step or REPLACED, step.tool, step.runtime, step.model, step.role)
             if step.ended is None:  # it counts where its execution does
                 step = msgspec.structs.replace(step, ended=ended)
-            self._steps[sign, kind, step.status, step.category].append(step)
+            for share in step.shares:
+                part = _part(step, share)
+                of_part = kind._replace(runtime=share.runtime, model=share.model)
+                self._steps[sign, of_part, step.status, step.category].append(part)
+            if not step.shares:
+                self._steps[sign, kind, step.status, step.category].append(step)
 
     @property
     def cells(self) -> dict[Place, HistoryCell]:
@@ -193,8 +201,9 @@ class HistoryTally:
                     cells[span, kind, "completed", ""].add(cell, sign)
         for (sign, kind, status, category), steps in self._steps.items():
             for spans, same in self._by_day(steps):
-                cell = _sum_of(same, [step.worked_s for step in same if step.attempts])
+                cell = _sum_of(same, [step.worked_s for step in same if step.attempts and step.step])
                 cell.runs = len([step for step in same if step.step])
+                cell.idle = len([step for step in same if step.step and not has_run(step)])
                 cell.items = sum([step.items for step in same])
                 for span in spans:
                     cells[span, kind, status, category].add(cell, sign)
@@ -238,9 +247,23 @@ def _sum_of(records: Sequence[ExecutionRecord] | Sequence[StepRecord], timed: li
         len(cpu),
         _whole(changed, 1),
         len(changed),
+        0,
         _buckets(timed),
         _buckets([record.memory / MEGABYTES for record in records if record.memory is not None]),
     )
+
+
+def has_run(step: StepRecord) -> bool:
+    """True unless it was skipped, or its execution stopped, before its first attempt."""
+    return step.attempts > 0 or step.status in ("completed", "failed")
+
+
+def _part(step: StepRecord, share: UsageShare) -> StepRecord:
+    """The part of a step that one runtime and model had: the run and its times are with the last of them."""
+    figures = msgspec.structs.asdict(share)
+    if (share.runtime, share.model) == (step.runtime, step.model):
+        return msgspec.structs.replace(step, **figures)
+    return StepRecord("", step.tool, worked_s=0.0, input_bytes=0, started=None, ended=step.ended, **figures)
 
 
 def _sum_of_plain(steps: Sequence[StepRecord]) -> HistoryCell:

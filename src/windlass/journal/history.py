@@ -48,7 +48,7 @@ HISTORY_TRIGGERS = (
 _KIND = "plan TEXT NOT NULL, step TEXT NOT NULL, tool TEXT NOT NULL, runtime TEXT NOT NULL, model TEXT NOT NULL"
 _FIGURES = (
     "runs, items, attempts, queued, waited, person, worked, usd, unknown, tokens_in, tokens_out, cpu, measured, "
-    "changed, recorded"
+    "changed, recorded, idle"
 )
 _TABLES = (
     "CREATE TABLE history_records (number INTEGER PRIMARY KEY, execution INTEGER, plan TEXT NOT NULL, "

@@ -223,6 +223,11 @@ _VERSION_7 = (
     *_HISTORY_ANEW,
     "ALTER TABLE history_sums ADD COLUMN changed BIGINT, ADD COLUMN recorded BIGINT",
 )
+_VERSION_8 = (
+    # Steps that never ran, and usage by each model, in the history
+    *_HISTORY_ANEW,
+    "ALTER TABLE history_sums ADD COLUMN idle BIGINT",
+)
 _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _VERSION_1,
     _VERSION_2,
@@ -231,6 +236,7 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _VERSION_5,
     _VERSION_6,
     _VERSION_7,
+    _VERSION_8,
 )
 """The statements that lead from each version to the next."""
 SCHEMA_VERSION = len(_MIGRATIONS)
