@@ -18,16 +18,18 @@ PLAN = """
     triggers:
       - {{id: yearly, cron: "{cron}", zone: {zone}, catch_up: 1d}}
     steps:
-      - {{id: a, run: echo ran >> ran.txt}}
+      - {{id: a, run: "{line}"}}
 """
 
 
-def schedule_due_plan(project: Project, windlass: Windlass, zone: str = "UTC") -> str:
+def schedule_due_plan(
+    project: Project, windlass: Windlass, zone: str = "UTC", line: str = "echo ran >> ran.txt"
+) -> str:
     """Schedule a plan whose time has come ten minutes ago."""
     at = time.time() // 60 * 60 - 600
     moment = datetime.fromtimestamp(at, ZoneInfo(zone))
     cron = f"{moment.minute} {moment.hour} {moment.day} {moment.month} *"
-    plan = project.plan(PLAN.format(cron=cron, zone=zone))
+    plan = project.plan(PLAN.format(cron=cron, zone=zone, line=line))
     windlass("schedule", "add", plan)
     db = sqlite3.connect(project.home / "windlass.db")
     with db:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from due_plans import schedule_due_plan
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -62,10 +63,17 @@ def test_l1_triggers_are_paused_and_resumed_by_a_person(project: Project, windla
     plan = project.plan(PLAN)
     windlass("schedule", "add", plan)
     assert windlass("schedule", "pause", plan).err == "night is paused\n"
-    assert ", paused: by " in windlass("schedule", "list").out
-    assert windlass("schedule", "list", "--json").json["triggers"][0]["paused"].startswith("by ")
+    resume = f"(resume it: windlass schedule resume {project.path / plan} night)"
+    for look in (["list"], ["why", plan]):
+        shown = windlass("schedule", *look).out
+        assert "Europe/Berlin, paused: by " in shown, "its next time will not come"
+        assert resume in shown
+    (trigger,) = windlass("schedule", "list", "--json").json["triggers"]
+    assert (trigger["paused"][:3], trigger["next"]) == ("by ", None)
     assert windlass("schedule", "resume", plan, "night").err == "night is resumed\n"
-    assert ", paused" not in windlass("schedule", "list").out
+    listed = windlass("schedule", "list").out
+    assert ", paused" not in listed
+    assert ", next 20" in listed
 
 
 def test_l1_a_scheduled_plan_is_found_by_its_name_and_a_mistyped_trigger_names_the_others(
@@ -95,6 +103,20 @@ def test_l1_a_tick_shows_the_time_of_the_triggers_zone_and_says_on_a_terminal_th
     terminal = windlass.terminal("schedule", "tick")
     terminal.expect("nothing is due")
     assert terminal.ended().code == 0
+
+
+def test_l1_a_tick_that_takes_up_a_killed_execution_says_that_it_is_continued(
+    project: Project, windlass: Windlass
+) -> None:
+    schedule_due_plan(project, windlass, line="touch begun; until [ -e go ]; do sleep 0.05; done")
+    (started,) = windlass("schedule", "tick", "--json").json["firings"]
+    assert (started["status"], started["continued"]) == ("started", False)
+    wait_until(lambda: (project.path / "begun").exists(), "its step begins")
+    windlass.kill(started["execution"])
+    project.file("go", "")
+    assert f" continued {started['execution']}\n" in windlass("schedule", "tick").out
+    windlass("watch", started["execution"])
+    assert project.state(started["execution"]).status == "completed"
 
 
 def test_l1_a_plan_that_could_not_start_here_is_warned_of_and_why_has_the_advice(

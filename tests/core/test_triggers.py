@@ -196,9 +196,9 @@ def test_l1_executions_that_fail_in_a_row_pause_their_trigger() -> None:
     turns.take(NOON + 5 * 3600)
     turns.start()
     found = turns.take(NOON + 6 * 3600, h17="failed")
-    assert turns.state.paused == "the last 2 executions failed (pause_after)"
+    assert turns.state.paused == "none of the last 2 executions completed (pause_after)"
     assert told(found) == [(17, "failed"), (18, "skipped")]
-    assert found[1].reason == "paused: the last 2 executions failed (pause_after)"
+    assert found[1].reason == "paused: none of the last 2 executions completed (pause_after)"
     turns.state = msgspec.structs.replace(turns.state, paused="", resumed_at=NOON + 6 * 3600 + 1)
     assert told(turns.take(NOON + 7 * 3600)) == [(19, "due")], "failures before it was resumed do not count"
 

@@ -203,7 +203,9 @@ async def test_l1_failures_in_a_row_pause_a_trigger_until_a_person_resumes_it(wo
     assert await world.tick() == ["started"]
     assert await world.tick() == ["failed", "started"]
     assert await world.tick() == ["failed", "skipped"]
-    assert (await world.schedule.view()).triggers[0].state.paused == "the last 2 executions failed (pause_after)"
+    assert (await world.schedule.view()).triggers[
+        0
+    ].state.paused == "none of the last 2 executions completed (pause_after)"
     await world.schedule.pause(world.plan, None, "")
     assert await world.tick() == ["started"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -185,13 +186,23 @@ def tick(as_json: AsJson = False, home: Home = None) -> None:
     async def work(schedule: Schedule) -> int:
         firings, unread = await schedule.tick()
         if as_json:
-            told = [{"plan": one.plan, "trigger": one.trigger, **_firing_data(one.firing)} for one in firings]
+            told = [
+                {
+                    "plan": one.plan,
+                    "trigger": one.trigger,
+                    **_firing_data(one.firing),
+                    "continued": _is_continued(one.firing),
+                }
+                for one in firings
+            ]
             print_json({"firings": told, "unreadable": _unread_data(unread)})
         else:
             known = (await schedule.view()).triggers if firings else []
             zones = {(view.plan.path, view.trigger.id): view.trigger.zone for view in known}
             for one in firings:
-                out(f"{one.plan} {one.trigger}: {_line(one.firing, zones.get((one.plan, one.trigger), 'UTC'))}")
+                word = "continued" if _is_continued(one.firing) else one.firing.status
+                line = _line(one.firing, zones.get((one.plan, one.trigger), "UTC"), word)
+                out(f"{one.plan} {one.trigger}: {line}")
             _tell_unread(unread)
             if attended() and not firings and not unread:
                 say("nothing is due")
@@ -258,10 +269,14 @@ def _head(view: TriggerView) -> str:
 
     at = _next(view)
     shown = f", next {shown_time(at, view.trigger.zone)}" if at is not None else ""
-    paused = f", paused: {view.state.paused}" if view.state.paused else ""
+    paused = f", paused: {view.state.paused} (resume it: {_resume(view)})" if view.state.paused else ""
     schedule = f"POST {_hook(view)}" if view.trigger.webhook is not None else view.trigger.schedule
     trouble = f", {view.trouble}" if view.trouble else ""
     return f"{view.trigger.id}: {schedule}{shown}{paused}{trouble}"
+
+
+def _resume(view: TriggerView) -> str:
+    return shlex.join(["windlass", "schedule", "resume", view.plan.path, view.trigger.id])
 
 
 def _hook(view: TriggerView) -> str | None:
@@ -271,18 +286,26 @@ def _hook(view: TriggerView) -> str | None:
 
 
 def _next(view: TriggerView) -> float | None:
+    """The next time at which it starts its plan; None while it is paused."""
     from windlass.plan.cron import next_time
 
     trigger = view.trigger
+    if view.state.paused:
+        return None
     return next_time(trigger.cron, trigger.zone, view.state.until) if trigger.cron is not None else None
 
 
-def _line(firing: Firing, zone: str) -> str:
+def _is_continued(firing: Firing) -> bool:
+    """True if its execution was started before, and its process died."""
+    return firing.status == "started" and firing.tries > 0
+
+
+def _line(firing: Firing, zone: str, status: str = "") -> str:
     from windlass.core.triggers import FiringStatus, delivery_of, shown_time, watched_file
 
     never = firing.status in (FiringStatus.SKIPPED, FiringStatus.MISSED, FiringStatus.WAITING, FiringStatus.REFUSED)
     source = f" {name}" if (name := watched_file(firing) or delivery_of(firing)) else ""
-    shown = f"{shown_time(firing.at, zone)}{source} {firing.status}{'' if never else f' {firing.execution}'}"
+    shown = f"{shown_time(firing.at, zone)}{source} {status or firing.status}{'' if never else f' {firing.execution}'}"
     return f"{shown}: {firing.reason}" if firing.reason else shown
 
 

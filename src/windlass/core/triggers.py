@@ -231,14 +231,14 @@ def delivery_of(firing: Firing) -> str:
 
 
 def _failing(trigger: Trigger, firings: Sequence[Firing], since: float) -> str:
-    """The reason to pause a trigger whose last executions all failed; cancelled ones do not count."""
+    """The reason to pause a trigger of whose last executions none completed; cancelled ones do not count."""
     if not trigger.pause_after:
         return ""
     ended = [firing.status for firing in firings if firing.status in _COUNTED and firing.decided_at > since]
     last = ended[: trigger.pause_after]
     if len(last) < trigger.pause_after or FiringStatus.COMPLETED in last:
         return ""
-    return f"the last {len(last)} executions failed (pause_after)"
+    return f"none of the last {len(last)} executions completed (pause_after)"
 
 
 def _over_budget(trigger: Trigger, spent: Amount) -> str:
