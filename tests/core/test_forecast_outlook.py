@@ -364,6 +364,11 @@ def test_d7_an_unknown_cost_is_priced_and_one_without_a_price_stays_unknown() ->
         assert "cost: unknown, because these agents have no known cost or price here (a)" in list(
             estimate_lines(unknown)
         )
+    fresh = forecast(state_of(agent_plan()), priced(agent_plan(), {"m": Price.of(1.0, 5.0)}))
+    assert (
+        "cost: unknown, because these agents have not run here yet, so their number of tokens is not known (a)"
+        in estimate_lines(fresh)
+    )
     without = runs(20, agent(0.0, unknown=1))
     nothing = forecast(state_of(agent_plan()), priced(agent_plan(), {"m": Price.of(1.0, 5.0)}, *without))
     assert (nothing.usd, nothing.unpriced) == (None, ("a",)), "neither a cost nor a token"

@@ -40,7 +40,13 @@ def estimate_lines(found: Forecast) -> Iterator[str]:
         priced = f", by tokens and price: {names(found.priced)}" if found.priced else ""
         yield f"cost: {money(found.usd.middle)} (P50), {money(found.usd.high)} (P90){priced}"
     elif found.unpriced:
-        yield f"cost: unknown, because these agents have no known cost or price here ({names(found.unpriced)})"
+        new = [step for step in found.unpriced if step in found.unknown]
+        others = [step for step in found.unpriced if step not in found.unknown]
+        reasons = [
+            f"these agents have not run here yet, so their number of tokens is not known ({names(new)})" if new else "",
+            f"these agents have no known cost or price here ({names(others)})" if others else "",
+        ]
+        yield f"cost: unknown, because {' and '.join(filter(None, reasons))}"
     if found.left is not None and found.unknown:
         yield f"not counted, because nothing like them ran here yet: {names(found.unknown)}"
     if found.uncounted:
