@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from windlass.cli.plan_text import IN_LINE, MARKS, NOT_SHOWN, plan_lines
+from windlass.plan.model import Plan, Step
+
 if TYPE_CHECKING:
     from conftest import Project, Windlass
 
@@ -73,6 +76,37 @@ def test_b5_check_refuses_a_runtime_of_the_settings_that_does_not_exist(project:
     plan = project.plan("steps: [{id: a, prompt: x}]")
     for command in (["run"], ["plan", "check"]):
         assert "there is no runtime 'claude'; did you mean `claude-code`?" in windlass(*command, plan, code=2).err
+
+
+def test_b5_every_key_of_a_step_is_shown_or_left_out_on_purpose() -> None:
+    groups = [set(MARKS), set(IN_LINE), set(NOT_SHOWN)]
+    assert set.union(*groups) == set(Step.model_fields), "say in plan_text how a new key is shown"
+    assert sum(map(len, groups)) == len(Step.model_fields), "each key is in one of them"
+
+
+def test_b5_show_has_the_keys_of_agents_and_services_in_brief() -> None:
+    steps = [
+        {"id": "plain", "run": "true"},
+        {"id": "db", "run": "sleep 9", "service": {"command": "true"}, "timeout": "10m", "retry": 0},
+        {
+            "id": "build",
+            "agent": "developer",
+            "prompt": "Do it.",
+            "model": "m",
+            "check": ["make test", "make lint"],
+            "tries": 5,
+            "workspace": "worktree",
+            "budget": 2,
+            "permissions": {"mode": "deny", "allow": ["files.read"]},
+        },
+    ]
+    lines = list(plan_lines(Plan.model_validate({"name": "p", "steps": steps})))
+    assert lines == [
+        "plain: shell",
+        "db: shell  (service; no retry; timeout 10 min)",
+        "build: agent  (role developer; model m; permissions: deny, allow files.read; 2 checks; at most 5 tries; "
+        "worktree; budget $2.00)",
+    ]
 
 
 def test_b5_show_gives_the_order_and_what_each_waits_for(project: Project, windlass: Windlass) -> None:
