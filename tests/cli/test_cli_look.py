@@ -253,11 +253,12 @@ def test_h1_status_and_logs_tell_what_was_used(project: Project, windlass: Windl
     work = Plan(name="work", steps=[Step(id="busy", run=["python3", "-c", code]), Step(id="idle", run="echo hello")])
     found = executed(work)[0]
     told = next(line for line in windlass("status", found).out.splitlines() if line.startswith("used "))
-    shape = r"used \d+\.\d s of computing, at most \d+ MB of memory, 293 kB received"
+    shape = r"used \d+\.\d s of computing, at most \d+ MB of memory, 293 kB of data in"
     assert re.fullmatch(shape, told), told
+    assert " of data " not in windlass("status", executed(Plan(name="idle", steps=work.steps[1:]))[0]).out
     idle, busy = sorted((line for line in windlass("logs", found).out.splitlines() if " ✓ " in line), key=len)
     assert "✓ busy" in busy
-    assert busy.endswith("MB of memory, 293 kB received)")
+    assert busy.endswith("MB of memory, 293 kB of data in)")
     assert idle.endswith(" s"), "what is little is not worth a word"
 
 

@@ -1,4 +1,4 @@
-"""CPU, memory and traffic of executions and attempts, in plain text (H1)."""
+"""CPU, memory and data of executions and attempts, in plain text (H1)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ __all__ = ["in_brief", "size_text", "used_text"]
 _WORTH_A_LOOK = Resources(cpu=0.1, memory=32 * MB, received=100 * KB, sent=100 * KB)
 """In a log, less than this would only be in the way: every command takes some memory to begin with."""
 
+_LEAST = Resources(received=KB, sent=KB)
+"""Less data than this is no more than a few words of a command."""
+
 
 def used_text(used: Resources | None, least: Resources | None = None) -> str:
-    """`used 1.2 s of computing, at most 45 MB of memory, 3.1 MB received, 12 kB sent`: as much of it as is known.
+    """`used 1.2 s of computing, at most 45 MB of memory, 3.1 MB of data in, 12 kB of data out`: as much as is known.
 
-    What is below `least` is left out, and so is what is nothing at all; all of that is an empty text.
+    Data is also what a command printed and was given, so it is not called traffic. What is below `least` is left out,
+    and so is what is nothing at all; all of that is an empty text.
     """
-    used, least = used or Resources(), least or Resources()
+    used, least = used or Resources(), least or _LEAST
     parts = [
         f"{_seconds(used.cpu)} of computing" if _counts(used.cpu, least.cpu) else "",
         f"at most {size_text(used.memory or 0)} of memory" if _counts(used.memory, least.memory) else "",
-        f"{size_text(used.received or 0)} received" if _counts(used.received, least.received) else "",
-        f"{size_text(used.sent or 0)} sent" if _counts(used.sent, least.sent) else "",
+        f"{size_text(used.received or 0)} of data in" if _counts(used.received, least.received) else "",
+        f"{size_text(used.sent or 0)} of data out" if _counts(used.sent, least.sent) else "",
     ]
     told = ", ".join(filter(None, parts))
     return f"used {told}" if told else ""
