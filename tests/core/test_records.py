@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from windlass.core import events as ev
-from windlass.core.history import ExecutionRecord, StepRecord, UsageShare, record_of
+from windlass.core.history import ExecutionRecord, ModelUsage, StepRecord, record_of
 from windlass.core.resources import Resources
 from windlass.core.state import State, fold
 from windlass.core.tally import HistoryTally
@@ -210,8 +210,8 @@ def test_d7_attempts_and_usage_are_those_of_the_model_that_had_them() -> None:
     (step,) = record.steps
     assert (step.model, step.attempts, step.tokens_in, step.known_usd) == ("sonnet", 3, 350, 3.5)
     assert step.shares == (
-        UsageShare("cli", "sonnet", 1, 0.5, 0, 50, 0),
-        UsageShare("cli", "haiku", 2, 3.0, 0, 300, 0),
+        ModelUsage("cli", "sonnet", 1, 0.5, 0, 50, 0),
+        ModelUsage("cli", "haiku", 2, 3.0, 0, 300, 0),
     )
     tally = HistoryTally()
     tally.add(record)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from windlass.core.state import State
     from windlass.core.step import StepState
 
-__all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "UsageShare", "has_stopped", "matches", "record_of"]
+__all__ = ["RECORD_FORMAT", "ExecutionRecord", "ModelUsage", "StepRecord", "has_stopped", "matches", "record_of"]
 
 RECORD_FORMAT = 6
 """The version of these records and of their tables. A journal that holds another one makes them again."""
@@ -27,7 +27,7 @@ _COMPLETED, _FAILED, _WAITING = StepStatus.COMPLETED, StepStatus.FAILED, StepSta
 _encoded = msgspec.json.Encoder().encode
 
 
-class UsageShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ModelUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The part of a step's attempts and usage that one runtime and model had."""
 
     runtime: str
@@ -38,8 +38,8 @@ class UsageShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tokens_in: int = 0
     tokens_out: int = 0
 
-    def plus(self, other: UsageShare) -> UsageShare:
-        return UsageShare(
+    def plus(self, other: ModelUsage) -> ModelUsage:
+        return ModelUsage(
             self.runtime,
             self.model,
             self.attempts + other.attempts,
@@ -101,7 +101,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The model as it was asked for; empty for the runtime's own."""
     changed: int | None = None
     """Files that its agents changed, summed up over the items of a foreach; None where it is not known."""
-    shares: tuple[UsageShare, ...] = ()
+    shares: tuple[ModelUsage, ...] = ()
     """Its attempts and usage by runtime and model, where there was more than the last of these."""
 
     @property
@@ -310,7 +310,7 @@ def _step(step: StepState, ended: float, after: str) -> StepRecord:
     )
 
 
-def _shares(agent: AgentState, attempts: int) -> tuple[UsageShare, ...]:
+def _shares(agent: AgentState, attempts: int) -> tuple[ModelUsage, ...]:
     """Split its attempts and usage by runtime and model, unless all are of the last.
 
     What cannot be told apart is the last one's: attempts without a report, and the unknown rest of those cut off.
@@ -320,22 +320,22 @@ def _shares(agent: AgentState, attempts: int) -> tuple[UsageShare, ...]:
     last = (agent.runtime, agent.model)
     if all(one == last for one in agent.done_by.values()):
         return ()
-    found = {last: UsageShare(*last, attempts, unknown=agent.cut_off)}
+    found = {last: ModelUsage(*last, attempts, unknown=agent.cut_off)}
     for number, done_by in agent.done_by.items():
         cost = Cost.of([agent.usage[number]])
         own = number <= attempts  # a merge has an agent go on without an attempt of its step
-        one = UsageShare(*done_by, own, cost.usd, cost.unknown, cost.tokens_in, cost.tokens_out)
-        found[done_by] = found.get(done_by, UsageShare(*done_by)).plus(one)
-        found[last] = found[last].plus(UsageShare(*last, -own))
+        one = ModelUsage(*done_by, own, cost.usd, cost.unknown, cost.tokens_in, cost.tokens_out)
+        found[done_by] = found.get(done_by, ModelUsage(*done_by)).plus(one)
+        found[last] = found[last].plus(ModelUsage(*last, -own))
     return tuple(found.values())
 
 
-def _shares_of_items(items: list[StepRecord], named: StepRecord | None) -> tuple[UsageShare, ...]:
+def _shares_of_items(items: list[StepRecord], named: StepRecord | None) -> tuple[ModelUsage, ...]:
     """The same of all items of a foreach; `named` is the one by whose agent it is named."""
-    found: dict[tuple[str, str], UsageShare] = {}
+    found: dict[tuple[str, str], ModelUsage] = {}
     for item in items:
         own = (item.runtime, item.model, item.attempts, item.known_usd, item.unknown, item.tokens_in, item.tokens_out)
-        for share in item.shares or (UsageShare(*own),):
+        for share in item.shares or (ModelUsage(*own),):
             if not share.runtime and named is not None:  # no agent worked on it
                 share = msgspec.structs.replace(share, runtime=named.runtime, model=named.model)
             done_by = (share.runtime, share.model)

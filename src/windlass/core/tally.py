@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from windlass.core.history import ExecutionRecord, StepRecord, UsageShare
+from windlass.core.history import ExecutionRecord, ModelUsage, StepRecord
 
 __all__ = [
     "MEGABYTES",
@@ -258,7 +258,7 @@ def has_run(step: StepRecord) -> bool:
     return step.attempts > 0 or step.status in ("completed", "failed")
 
 
-def _part(step: StepRecord, share: UsageShare) -> StepRecord:
+def _part(step: StepRecord, share: ModelUsage) -> StepRecord:
     """The part of a step that one runtime and model had: the run and its times are with the last of them."""
     figures = msgspec.structs.asdict(share)
     if (share.runtime, share.model) == (step.runtime, step.model):
