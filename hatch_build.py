@@ -1,5 +1,7 @@
 """Brings into packages what git does not hold: QuickJS and the built dashboard, before their files are gathered.
 
+A wheel also has the pages of the documentation, for `windlass docs`.
+
 An sdist carries the files, so a wheel is built from it without the network. An editable install does not ask for them:
 there `make install` does.
 """
@@ -25,3 +27,6 @@ class PackagedFiles(BuildHookInterface):  # type: ignore[type-arg]
             subprocess.run([sys.executable, str(Path(self.root, "scripts", script))], check=True)
         if self.target_name == "wheel" and Path(self.root, MAN_PAGE).is_file():
             build_data["shared_data"][MAN_PAGE] = "share/man/man1/windlass.1"
+        if self.target_name == "wheel":
+            pages = [page for page in Path(self.root, "docs").rglob("*.md") if page.parent.name != "decisions"]
+            build_data["force_include"] |= {str(page): f"windlass/{page.relative_to(self.root)}" for page in pages}

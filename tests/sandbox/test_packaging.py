@@ -167,11 +167,13 @@ def test_g1_i4_the_wheel_and_the_sdist_carry_quickjs_and_the_dashboard(tmp_path:
         assert {entry.date_time for entry in archive.infolist()} == {(2024, 5, 6, 7, 8, 10)}
         assert hashlib.sha256(archive.read("windlass/sandbox/quickjs.wasm")).hexdigest() == quickjs.SHA256
         assert b"Permission is hereby granted" in archive.read("windlass/sandbox/quickjs.LICENSE")
-        assert {"windlass/dashboard/index.html", "windlass/dashboard/licenses.md"} <= set(archive.namelist())
+        files = set(archive.namelist())
+        assert {"windlass/dashboard/index.html", "windlass/dashboard/licenses.md"} <= files
+        assert {"windlass/docs/plans.md", "windlass/docs/guides/nightly.md"} <= files, "for `windlass docs`"
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         assert {(entry.mtime, entry.uid, entry.gid, entry.mode & 0o133) for entry in archive} == {(COMMITTED, 0, 0, 0)}
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"src/windlass/sandbox/quickjs.wasm", "scripts/fetch_quickjs.py", "hatch_build.py"} <= names
-    assert {"src/windlass/dashboard/index.html", "scripts/build_dashboard.py"} <= names
+    assert {"src/windlass/dashboard/index.html", "scripts/build_dashboard.py", "docs/plans.md"} <= names
     assert not any(name.startswith("dashboard/") for name in names), "a wheel is made of it without npm"

@@ -37,6 +37,7 @@ GROUPS = {
         "demo": _Known("demo", "Run a small real plan with shell, files, a fan-out, a retry and a scripted agent."),
         "doctor": _Known("doctor", "Check this machine and this home; exit code 1 if something is wrong."),
         "config": _Known("config", "Show and change settings."),
+        "docs": _Known("docs", "Show a page of the documentation; without PAGE, list them."),
     },
     "Follow": {
         "resume": _Known("run", "Continue an execution that was paused, interrupted or cut off by a crash."),

@@ -45,7 +45,7 @@ def send_tests(
     settings = load_settings(folder)
     if not settings.notify:
         raise UsageError(
-            "your settings have no rules for notifications", advice=("add one, like in docs/notifications.md",)
+            "your settings have no rules for notifications", advice=("add one, as in: windlass docs notifications",)
         )
     places = dict.fromkeys((rule.to, to) for rule in settings.notify for to in rule.recipients or ("",))
     chosen = [place for place in places if name is None or name in place]

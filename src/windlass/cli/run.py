@@ -104,7 +104,7 @@ def run(
     task: Annotated[str | None, Option("--task", "-t", metavar="TEXT", help="A task, instead of a plan")] = None,
     task_file: Annotated[
         Path | None,
-        Option("--task-file", metavar="FILE", help="Tasks: text, or a YAML list; see docs/strategies.md"),
+        Option("--task-file", metavar="FILE", help="Tasks: text, or a YAML list; see: windlass docs strategies"),
     ] = None,
     strategy: Annotated[
         Strategy | None,

@@ -64,7 +64,10 @@ def serve(
     if host not in _LOOPBACK and not names:
         raise UsageError(
             f"{host} is open to other machines: the server needs the host names that clients may use",
-            advice=(f"name them: windlass serve --host {host} --allow-host NAME", "see docs/server.md for TLS"),
+            advice=(
+                f"name them: windlass serve --host {host} --allow-host NAME",
+                "for TLS, read: windlass docs server",
+            ),
         )
     try:
         import fastapi  # noqa: F401 - to say what is missing before anything is begun

@@ -59,7 +59,9 @@ async def _work(home: str | None, tags: list[str], slots: int, drain: float) -> 
 
     address = load_settings(find_home(home)).temporal
     if address is None:
-        raise UsageError("a worker needs a Temporal server: --temporal HOST:PORT", advice=("see docs/cluster.md",))
+        raise UsageError(
+            "a worker needs a Temporal server: --temporal HOST:PORT", advice=("read about it: windlass docs cluster",)
+        )
     need_temporal()
     async with open_engine(home, label="worker", temporal=None) as engine:
         table = stores_of(engine.home).workers()

@@ -111,7 +111,7 @@ class Schedule:
         if not triggers:
             raise UsageError(
                 f"{path} has no `triggers`, so nothing would start it",
-                advice=("add some, like in docs/triggers.md", f"start it now: windlass run {path}"),
+                advice=("add some, as in: windlass docs triggers", f"start it now: windlass run {path}"),
             )
         await self._store.add_plan(plan)
         for trigger in triggers:

@@ -110,7 +110,10 @@ class HomeStores:
         if self._url is None:
             raise UsageError(
                 "workers share a journal in PostgreSQL, and this one is a file",
-                advice=("name the database: --journal postgresql://USER@HOST/DATABASE", "see docs/cluster.md"),
+                advice=(
+                    "name the database: --journal postgresql://USER@HOST/DATABASE",
+                    "read about it: windlass docs cluster",
+                ),
             )
         _need_driver()
         from windlass.journal.postgres_workers import WorkerTable

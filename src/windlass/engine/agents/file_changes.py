@@ -160,7 +160,7 @@ def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, 
     if (other := worked_beside(state, ours)) is not None:
         raise ToolError(
             f"{other.id} worked in the same folder at the same time, so nobody can tell whose changes they are",
-            advice=("next time give each agent a folder of its own: docs/workspaces.md",),
+            advice=("next time give each agent a folder of its own, as in: windlass docs workspaces",),
         )
     works: list[tuple[Store, list[RecordedPeriod]]] = []
     for root in dict.fromkeys(period.root for period in periods):

@@ -38,7 +38,7 @@ async def check_again(
         whose = f"step {named.id}" if named is not None else f"execution {state.id}"
         raise UsageError(
             f"{whose} has nothing to check again: no agent with a `check` has come to its end",
-            advice=("add a check to the step: docs/checks.md",),
+            advice=("add a check to the step, as in: windlass docs checks",),
         )
     refusals = {step.id: refusal for step in steps if (refusal := _refusal(state, step, runner)) is not None}
     checked = [await _check(state, step, runner, clock) for step in steps if step.id not in refusals]

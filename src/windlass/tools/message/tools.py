@@ -219,7 +219,7 @@ def _listed(problem: str | None) -> list[str]:
     return [] if problem is None else [problem]
 
 
-_SET_UP = "describe one under [messages.services.NAME] in your own settings: docs/messages.md"
+_SET_UP = "describe one under [messages.services.NAME] in your own settings, as in: windlass docs messages"
 Look = Callable[[MessageService], Awaitable[str]]
 """Says how a service is, or raises ToolError."""
 

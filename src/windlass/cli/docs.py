@@ -1,0 +1,53 @@
+"""`docs`: the pages of the documentation, as they belong to this version."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated
+
+from windlass.cli.command import Argument, Group
+from windlass.cli.session import out, out_lines, suggest
+from windlass.errors import UsageError
+
+__all__ = ["PAGES", "register"]
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+PAGES = next(folder for folder in (_PACKAGE / "docs", _PACKAGE.parents[1] / "docs") if folder.is_dir())
+"""In a wheel beside the code; in a checkout of the repository where they are written."""
+
+
+def register(app: Group) -> None:
+    app.add(docs)
+
+
+def docs(
+    page: Annotated[str | None, Argument(metavar="PAGE", help="A page of the list; without it, the list")] = None,
+) -> None:
+    """Show a page of the documentation; without PAGE, list them.
+
+    \b
+    windlass docs plans | less
+    windlass docs guides/nightly
+    """
+    found = [
+        path for path in sorted(PAGES.rglob("*.md")) if path.parent.name != "decisions"
+    ]  # those are for developers
+    pages = {path.relative_to(PAGES).with_suffix("").as_posix(): path for path in found}
+    if page is None:
+        width = max(map(len, pages))
+        for name, path in pages.items():
+            out(f"{name:<{width}}  {_title(path)}")
+        suggest("read one: windlass docs PAGE")
+        return
+    name = page.removeprefix("docs/").removesuffix(".md")
+    if name not in pages:
+        near = difflib.get_close_matches(name, pages, 1)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        raise UsageError(f"there is no page {page!r}{meant}", advice=("see all pages: windlass docs",))
+    out_lines(pages[name].read_text(encoding="utf-8").rstrip("\n"))
+
+
+def _title(path: Path) -> str:
+    with path.open(encoding="utf-8") as text:
+        return text.readline().removeprefix("# ").strip()
