@@ -110,9 +110,11 @@ class Control:
                     advice=(f"see its status: windlass status {state.id}", "list open approvals: windlass approvals"),
                 )
             if self._clock.now() >= asked.expires_at:
+                close = f"have the question closed: windlass resume {state.id}"
+                again = f"ask again: windlass retry {state.id} {shlex.quote(step)}"
                 raise UsageError(
                     f"the approval of step {step} of {state.id} has expired: it counts as denied",
-                    advice=(f"ask again: windlass retry {state.id} {shlex.quote(step)}",),
+                    advice=(again,) if self._drivers.driven(state) else (close, f"then {again}"),
                 )
             if digest is not None and digest != asked.digest:
                 raise UsageError(
