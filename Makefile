@@ -76,10 +76,10 @@ demo: install
 cluster-demo: dev
 	@$(BIN)/python scripts/cluster_demo.py
 
-# Three on two cores: much of the time of a test goes by in waiting.
+# Four on two cores: much of the time of a test goes by in waiting.
 test: dev
 	$(DASHBOARD) test
-	$(TESTS) -n 3 --dist worksteal tests
+	$(TESTS) -n 4 --dist worksteal tests
 
 # The rules and the engine, nearly all of it within the test's own process: a first answer in two minutes.
 FAST := $(addprefix tests/,core engine journals plan simulation typing test_jsonc.py test_prices.py test_redact.py test_schemas.py)
@@ -104,7 +104,7 @@ format: dev
 COVERED := tests
 coverage: dev
 	$(BIN)/coverage erase
-	PATH="$$PATH:$(abspath $(BIN))" $(BIN)/coverage run -m pytest -n 3 --dist worksteal $(COVERED)
+	PATH="$$PATH:$(abspath $(BIN))" $(BIN)/coverage run -m pytest -n 4 --dist worksteal $(COVERED)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
