@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import pytest
 
+from windlass import Plan, Step
 from windlass.cli import doctor_fix
 from windlass.cli.doctor import Finding
 from windlass.cli.install_advice import fitting_install
@@ -20,11 +21,13 @@ from windlass.cli.session import report_error
 from windlass.cli.terminal import as_message
 from windlass.cli.text import failure_lines
 from windlass.errors import Category, Failure, PlanInvalid, Problem, UsageError
+from windlass.testing import Script, simulate
 
 Made: TypeAlias = Callable[..., None]
 UV, PIPX = "uv-receipt.toml", "pipx_metadata.json"
 ADVICE = "get it: pip install 'windlass[code]' or npm i -g x; pip install --upgrade windlass"
 ANEW = "elsewhere: pip install --force-reinstall 'windlass[code]'"
+ENDED = simulate(Plan(steps=[Step(id="a", run="true")]), Script({})).state
 
 
 @pytest.fixture
@@ -93,7 +96,7 @@ def test_c6_no_text_but_our_advice_is_changed_to_another_command(made: Made) -> 
     made(UV)
     for text in ("echo pip install windlass-evil", "pip install windlass", ADVICE):
         assert as_message(text) == text
-        assert failure_lines("a", Failure(Category.LOGIC, text), "01a1")[0] == f"  ✗ a (logic): {text}"
+        assert failure_lines("a", Failure(Category.LOGIC, text), ENDED)[0] == f"  ✗ a (logic): {text}"
     for advice in ("echo pip install windlass-evil", "try it: pip install windlass-evil", "pip install requests"):
         assert fitting_install(advice) == advice
 
@@ -108,7 +111,7 @@ def test_i1_errors_and_failures_of_steps_have_the_command_that_works_here(
     assert "  → uv tool install 'windlass[web]'\n" in shown
     assert "step a: code steps need it: uv tool install 'windlass[code]'\n" in shown
     failed = Failure(Category.CONFIGURATION, "it needs more", advice=("pip install 'windlass[web]'",))
-    assert failure_lines("a", failed, "01a1")[1] == "      → uv tool install 'windlass[web]'"
+    assert failure_lines("a", failed, ENDED)[1] == "      → uv tool install 'windlass[web]'"
 
 
 def test_i1_doctor_fix_runs_the_commands_that_doctor_shows_and_keeps_what_the_last_one_installed(

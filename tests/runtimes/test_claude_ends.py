@@ -66,6 +66,7 @@ async def test_a8_an_answer_cut_off_by_an_interrupt_is_kept_and_its_cost_is_unkn
     host = FakeHost()
     async with claude_world(tmp_path, [Reply.hang(after="half an answer", tokens_in=500)]) as world:
         run = await start(world, host)
+        await host.until(lambda host: host.said == "half an answer")
         await world.runner.interrupt("run:step:1")
         result = await run
         assert world.left() == []
