@@ -240,7 +240,7 @@ def history() -> Iterator[Row]:
 
 def gates() -> Iterator[Row]:
     for found in gate_costs(FOLDER / "gates"):
-        limit = 0.002 if "cache" in found.what else 0.00015
+        limit = 0.002 if "cache" in found.what else 0.00008
         wanted = f"< {limit * 1e6:,.0f} µs"
         yield Row(f"gates, {found.what}", f"{found.seconds * 1e6:.0f} µs a use", wanted, found.seconds < limit)
 
