@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from windlass.cli.docs import PAGES
+from windlass.cli.docs import PAGES, docs
+from windlass.errors import UsageError
 
 if TYPE_CHECKING:
     from conftest import Windlass
@@ -43,3 +44,9 @@ def test_c5_every_page_that_a_message_names_exists() -> None:
     }
     assert {"checks", "triggers"} <= named
     assert [page for page in sorted(named) if not (PAGES / f"{page}.md").is_file()] == []
+
+
+def test_c5_an_installation_without_pages_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.cli.docs.PAGES", tmp_path / "none")
+    with pytest.raises(UsageError, match="has no pages"):
+        docs("plans")

@@ -13,7 +13,9 @@ from windlass.errors import UsageError
 __all__ = ["PAGES", "register"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-PAGES = next(folder for folder in (_PACKAGE / "docs", _PACKAGE.parents[1] / "docs") if folder.is_dir())
+PAGES = next(
+    (there for there in (_PACKAGE / "docs", _PACKAGE.parents[1] / "docs") if there.is_dir()), _PACKAGE / "docs"
+)
 """In a wheel beside the code; in a checkout of the repository where they are written."""
 
 
@@ -34,6 +36,10 @@ def docs(
         path for path in sorted(PAGES.rglob("*.md")) if path.parent.name != "decisions"
     ]  # those are for developers
     pages = {path.relative_to(PAGES).with_suffix("").as_posix(): path for path in found}
+    if not pages:
+        raise UsageError(
+            "this installation has no pages", advice=("install it anew: pip install --force-reinstall windlass",)
+        )
     if page is None:
         width = max(map(len, pages))
         for name, path in pages.items():
