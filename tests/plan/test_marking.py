@@ -171,3 +171,81 @@ def test_items_that_are_results_of_steps_are_no_words_of_the_user() -> None:
     assert "as_data" not in prompt(["one", "two"])
     assert "as_data" in prompt(["{{ steps.b.output }}"])
     assert "as_data" in prompt("steps.b.output.lines")
+
+
+def warnings_of(prompt: str, foreach: object = "steps.list.output") -> list[str]:
+    plan = {
+        "name": "p",
+        "inputs": {"dir": "out", "names": []},
+        "steps": [
+            {"id": "list", "tool": "x"},
+            {"id": "write", "prompt": prompt, **({"foreach": foreach} if foreach is not None else {})},
+        ],
+    }
+    found = check_data(plan)
+    assert not found.problems
+    return [f"{warning.where}: {warning.message}; {warning.hint}" for warning in found.warnings]
+
+
+def test_a5_a_value_whose_mark_would_split_the_name_of_a_file_is_warned_of() -> None:
+    (warning,) = warnings_of("Write found/{{ item.path | basename }}.json.")
+    assert warning.startswith("steps[1].prompt: step write: `prompt` joins `{{ item.path | basename }}`")
+    assert 'found/<data from="item.path | basename">…</data>.json' in warning
+    assert "name files by `{{ index }}`" in warning
+
+
+def test_a5_without_foreach_the_warning_names_no_index() -> None:
+    (warning,) = warnings_of("Write {{ steps.list.output }}.json", None)
+    assert "spaces" in warning
+    assert "index" not in warning
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "{{ item }}/x",
+        "a-{{ item }}",
+        "{{ item }}s",
+        "no_{{ item }}",
+        "report.{{ item }}",
+        "{{ item }}.txt",
+        "word {{- item }}",
+        "{{ item -}} word",
+        "{{ inputs.dir }}/{{ item }}",
+        "{{ item }} and x{{ item }}",
+        "{% for name in steps.list.output %}out/{{ name }}\n{% endfor %}",
+        "x{{ steps.list.status }}",
+    ],
+)
+def test_a5_a_marked_value_beside_a_word_or_path_is_warned_of(prompt: str) -> None:
+    assert len(warnings_of(prompt)) == 1
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Read {{ item }}.",
+        "Read {{ item }}. Then write",
+        "Read {{ item }}...",
+        "Read '{{ item }}', \"{{ item }}\", `{{ item }}`, ({{ item }}) and {{ item }}: {{ item }}?",
+        "<page>{{ item }}</page>",
+        "{{ item }}",
+        "- {{ item }}\n- {{ item }}\n",
+        "读{{ item }}的内容",
+        "out/{{ index }}.json and {{ inputs.dir }}/x of {{ execution.id }}.txt",
+        "{% raw %}a/{{ item }}{% endraw %}",
+        "{# a/{{ item }} #}",
+        "{% if item %}a{% endif %}{{ item }}",
+    ],
+)
+def test_a5_a_value_that_stands_by_itself_or_is_not_marked_gets_no_warning(prompt: str) -> None:
+    assert warnings_of(prompt) == []
+
+
+@pytest.mark.parametrize("foreach", ["inputs.names", ["a", "b"]])
+def test_a5_items_of_the_user_may_stand_in_a_path(foreach: object) -> None:
+    assert warnings_of("Write out/{{ item }}.json", foreach) == []
+
+
+def test_a5_an_item_of_a_list_with_templates_is_marked_in_a_path() -> None:
+    assert len(warnings_of("Write out/{{ item }}.json", ["{{ steps.list.output }}"])) == 1

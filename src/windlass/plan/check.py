@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from windlass.plan.graph import find_cycle, templates_of
+from windlass.plan.marking import joined_value
 from windlass.plan.model import AGENT, CODE, DEFAULT_ROLE, MAX_STEPS, MERGE, Plan, Step
 from windlass.plan.program import granted_tools, is_pattern, program_reads
 from windlass.plan.quoting import unsafe_value
@@ -173,6 +174,7 @@ class _Meaning:
                 self._check_tool(index, step)
                 self._check_grants(index, step)
                 self._check_quoting(index, step)
+                self._check_marks(index, step)
                 self._check_service(index, step)
         self._check_runtime()
         self._check_cycles()
@@ -458,6 +460,19 @@ class _Meaning:
         if step.tool_name == "shell" and (unsafe := unsafe_value(step.arguments)) is not None:
             path: Path = ("run",) if step.run is not None else ("with",)
             self._report.warning(f"{self._subject(index)}: {unsafe.message}", ("steps", index, *path), unsafe.hint)
+
+    def _check_marks(self, index: int, step: Step) -> None:
+        """Warn of a value in a prompt whose mark as data would split a word or the name of a file."""
+        if step.prompt is None or index in self._flawed:
+            return
+        if (joined := joined_value(step.prompt, items_of_user=step.items_are_users)) is not None:
+            message = (
+                f"`prompt` joins `{_short(joined.template)}` to other text, and marks it as data, because it is not "
+                f"from `inputs`: the agent sees {_short(joined.shown)}, with line breaks around the value"
+            )
+            spaces = "put spaces around the value"
+            hint = f"name files by `{{{{ index }}}}`, or {spaces}" if step.foreach is not None else spaces
+            self._report.warning(f"{self._subject(index)}: {message}", ("steps", index, "prompt"), hint)
 
     def _check_cycles(self) -> None:
         order = {name: index for index, name in enumerate(self._ids)}

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from windlass.plan.template import TemplateProblem, references
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["mark_data", "shows_only_inputs", "unmarked"]
+__all__ = ["JoinedValue", "joined_value", "mark_data", "shows_only_inputs", "unmarked"]
 
 _OF_THE_USER = frozenset({"inputs", "execution", "index"})
 
@@ -38,9 +38,9 @@ def mark_data(prompt: str, *, items_of_user: bool) -> str:
         return prompt
     from jinja2 import TemplateSyntaxError
 
-    known = _OF_THE_USER | {"item"} if items_of_user else _OF_THE_USER
     try:
-        return "".join(_marked(prompt, known - _assigned(prompt)))
+        known = _known(prompt, items_of_user)
+        return "".join(piece.marked(known) for piece in _pieces(prompt))
     except (TemplateSyntaxError, TemplateProblem, RecursionError):
         return prompt  # it cannot be read: whoever fills it in says so
 
@@ -53,6 +53,50 @@ def shows_only_inputs(expression: str) -> bool:
         return False
 
 
+class JoinedValue(NamedTuple):
+    """A value that is marked as data inside a word or a path."""
+
+    template: str
+    shown: str
+    """The word as the agent sees it, with `…` in place of the value."""
+
+
+# Letters of ASCII alone: some languages have no spaces between words.
+_JOINED_BEFORE = re.compile(r"(?:[A-Za-z0-9_/-]|[A-Za-z0-9_]\.)\Z")
+_JOINED_AFTER = re.compile(r"[A-Za-z0-9_/-]|\.[A-Za-z0-9_]")
+_LAST_WORD = re.compile(r"\S{0,40}\Z")
+_FIRST_WORD = re.compile(r"\S{0,40}")
+
+
+def joined_value(prompt: str, *, items_of_user: bool) -> JoinedValue | None:
+    """Find the first value that is marked as data and stands directly beside the letters of a word or a path."""
+    if "{{" not in prompt:
+        return None
+    from jinja2 import TemplateSyntaxError
+
+    try:
+        known = _known(prompt, items_of_user)
+        pieces = list(_pieces(prompt))
+        marked = [at for at, piece in enumerate(pieces) if piece.is_marked(known)]
+    except (TemplateSyntaxError, TemplateProblem, RecursionError):
+        return None  # the check of templates says so
+    for at in marked:
+        before = pieces[at - 1].text if at and pieces[at - 1].kind == "data" else ""
+        after = pieces[at + 1].text if pieces[at + 1 : at + 2] and pieces[at + 1].kind == "data" else ""
+        if _JOINED_BEFORE.search(before) or _JOINED_AFTER.match(after):
+            expression = " ".join(pieces[at].text.split())
+            start, end = _LAST_WORD.findall(before)[0], _FIRST_WORD.findall(after)[0]
+            shown = f'{start}<data from="{expression}">…</data>{end}'
+            return JoinedValue(f"{{{{ {expression} }}}}", shown)
+    return None
+
+
+def _known(prompt: str, items_of_user: bool) -> frozenset[str]:
+    """Names in a prompt whose values come from the user."""
+    known = _OF_THE_USER | {"item"} if items_of_user else _OF_THE_USER
+    return known - _assigned(prompt)
+
+
 def _assigned(prompt: str) -> set[str]:
     """Names that loops and the like give to something else."""
     if "{%" not in prompt:
@@ -62,27 +106,41 @@ def _assigned(prompt: str) -> set[str]:
     return {name.name for name in _lexer().parse(prompt).find_all(nodes.Name) if name.ctx in ("store", "param")}
 
 
-def _marked(prompt: str, known: frozenset[str]) -> Iterator[str]:
+class _Piece(NamedTuple):
+    """A part of a template: a token of it, or a whole `{{ … }}`."""
+
+    kind: str
+    text: str
+    opening: str = ""
+    closing: str = ""
+
+    def is_marked(self, known: frozenset[str]) -> bool:
+        if self.kind != "value":
+            return False
+        return not {reference.root for reference in references(self.text.strip(), expression=True)} <= known
+
+    def marked(self, known: frozenset[str]) -> str:
+        text = _as_data(self.text.strip()) if self.is_marked(known) else self.text
+        return self.opening + text + self.closing
+
+
+def _pieces(prompt: str) -> Iterator[_Piece]:
     """The template piece by piece, as its own grammar takes it apart: braces in quotes or in `raw` print nothing."""
     opening, printed = "", ""
     for _line, kind, text in _lexer().lex(prompt):
         if kind == "variable_begin":
             opening, printed = text, ""
         elif kind == "variable_end":
-            yield opening + _as_data(printed, known) + text
+            yield _Piece("value", printed, opening, text)
             opening = printed = ""
         elif opening:
             printed += text
         else:
-            yield text
-    yield opening + printed  # what was never closed
+            yield _Piece(kind, text)
+    yield _Piece("unclosed", opening + printed)
 
 
-def _as_data(printed: str, known: frozenset[str]) -> str:
-    expr = printed.strip()
-    roots = {reference.root for reference in references(expr, expression=True)}
-    if roots <= known:
-        return printed
+def _as_data(expr: str) -> str:
     import html
 
     source = html.escape(" ".join(expr.split())).replace("\\", "\\\\")

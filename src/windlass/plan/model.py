@@ -478,7 +478,8 @@ class Step(CheckedValue):
         key = "line" if isinstance(self.run, str) else "argv"
         return {key: self.run if isinstance(self.run, str) else list(self.run), **self.with_, **bounded}
 
-    def _items_are_users(self) -> bool:
+    @property
+    def items_are_users(self) -> bool:
         """The items of its `foreach` stand in the plan itself or are an input, and not the results of other steps."""
         if isinstance(self.foreach, str):
             return shows_only_inputs(self.foreach)
@@ -487,7 +488,7 @@ class Step(CheckedValue):
     def _for_agent(self) -> dict[str, Any]:
         told: dict[str, Any] = {
             "role": self.agent or DEFAULT_ROLE,
-            "prompt": mark_data(self.prompt or "", items_of_user=self._items_are_users()),
+            "prompt": mark_data(self.prompt or "", items_of_user=self.items_are_users),
             "runtime": self.runtime,
             "model": self.model,
             "models": list(self.models),
