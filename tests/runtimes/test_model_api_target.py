@@ -118,6 +118,48 @@ def runner(env: dict[str, str], default: str | None = None) -> ModelApiRunner:
     return ModelApiRunner(deps(env=env, model=default))
 
 
+@pytest.mark.parametrize(
+    ("name", "env", "variable"),
+    [
+        ("claude-x", {**ANTHROPIC, "ANTHROPIC_BASE_URL": ""}, "ANTHROPIC_BASE_URL"),
+        ("anthropic:claude-x", {**ANTHROPIC, "ANTHROPIC_BASE_URL": " "}, "ANTHROPIC_BASE_URL"),
+        (None, {**ANTHROPIC, "ANTHROPIC_BASE_URL": ""}, "ANTHROPIC_BASE_URL"),
+        (None, {**OPENAI, "ANTHROPIC_BASE_URL": ""}, "ANTHROPIC_BASE_URL"),
+        ("claude-x", {**LOCAL, "ANTHROPIC_BASE_URL": ""}, "ANTHROPIC_BASE_URL"),
+        ("gpt-x", {**OPENAI, "OPENAI_BASE_URL": ""}, "OPENAI_BASE_URL"),
+        ("openai:gpt-x", {**OPENAI, "OPENAI_BASE_URL": ""}, "OPENAI_BASE_URL"),
+        ("anthropic/claude-x", {**ANTHROPIC, "OPENAI_BASE_URL": ""}, "OPENAI_BASE_URL"),
+        ("qwen3:8b", {"OPENAI_BASE_URL": ""}, "OPENAI_BASE_URL"),
+        (None, {**OPENAI, "OPENAI_BASE_URL": ""}, "OPENAI_BASE_URL"),
+    ],
+)
+async def test_a4_an_address_that_is_set_but_empty_is_refused(
+    name: str | None, env: dict[str, str], variable: str
+) -> None:
+    """A script was meant to have put one there; the provider's own server costs money."""
+    failure = found(name, env)
+    assert isinstance(failure, Failure)
+    assert failure.category is Category.CONFIGURATION
+    assert f"{variable} is set but empty" in failure.message
+    assert f"unset {variable}" in failure.advice[0]
+    assert not (await runner(env, name).available()).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "base_url"),
+    [
+        ("claude-x", {**ANTHROPIC, "OPENAI_BASE_URL": ""}, None),
+        (None, {**ANTHROPIC, "OPENAI_BASE_URL": ""}, None),
+        ("gpt-x", {**OPENAI, "ANTHROPIC_BASE_URL": ""}, None),
+        ("qwen3:8b", {"OPENAI_BASE_URL": ""}, "http://localhost:11434/v1"),
+    ],
+)
+def test_a4_an_empty_address_that_is_not_used_is_no_matter(
+    name: str | None, env: dict[str, str], base_url: str | None
+) -> None:
+    assert isinstance(found(name, env, base_url=base_url), ModelTarget)
+
+
 async def test_a4_it_is_available_when_a_model_can_be_called_and_says_which() -> None:
     health = await runner(ANTHROPIC, "claude-x").available()
     assert (health.ok, health.detail) == (True, "anthropic at api.anthropic.com, claude-x")

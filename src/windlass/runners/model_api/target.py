@@ -8,6 +8,8 @@ The rule, in this order:
 - every other name, and those without a key, goes to the OpenAI-compatible server of the user (`base_url` in the
   user's settings, or `OPENAI_BASE_URL`), where any name may exist and a key is optional (Ollama, vLLM, llama.cpp);
 - without any name: the default of the settings, else the current Sonnet or the current GPT, whichever has a key.
+
+An address that is set but empty is refused: somebody meant another server than the provider's, which costs money.
 """
 
 from __future__ import annotations
@@ -88,8 +90,20 @@ def choose(
     named: str | None, *, default: str | None, env: Mapping[str, str], base_url: str | None
 ) -> ModelTarget | Failure:
     """The target that a name means here, or why there is none."""
-    places = _ModelProviders(env, base_url)
-    name = (named or default or "").strip()
+    try:
+        return _chosen((named or default or "").strip(), _ModelProviders(env, base_url))
+    except _EmptyAddress as empty:
+        return _failed(
+            f"{empty} is set but empty, so the cli runtime does not know which server is meant",
+            f"set it to the address of the server, or, for the provider's own: unset {empty}",
+        )
+
+
+class _EmptyAddress(Exception):
+    """A variable for the address of a server is set but empty. Its text is the variable's name."""
+
+
+def _chosen(name: str, places: _ModelProviders) -> ModelTarget | Failure:
     if not name:
         return places.unnamed()
     if explicit := _EXPLICIT.fullmatch(name):
@@ -118,10 +132,21 @@ class _ModelProviders:
 
     def __init__(self, env: Mapping[str, str], base_url: str | None) -> None:
         self._env = env
-        self.compatible = base_url or env.get("OPENAI_BASE_URL") or None
+        self._base_url = base_url
+
+    @property
+    def compatible(self) -> str | None:
+        """The address of the user's OpenAI-compatible server."""
+        return self._base_url or self._address("OPENAI_BASE_URL")
+
+    def _address(self, variable: str) -> str | None:
+        address = self._env.get(variable)
+        if address is not None and not address.strip():
+            raise _EmptyAddress(variable)
+        return address
 
     def anthropic(self, model: str) -> ModelTarget | Failure:
-        base_url = self._env.get("ANTHROPIC_BASE_URL") or ""
+        base_url = self._address("ANTHROPIC_BASE_URL")
         key, token = self._env.get("ANTHROPIC_API_KEY") or None, self._env.get("ANTHROPIC_AUTH_TOKEN") or None
         if not (key or token or base_url):
             return _failed(
@@ -143,9 +168,10 @@ class _ModelProviders:
         return ModelTarget("openai", model, self.compatible or ADDRESSES["openai"], key)
 
     def unnamed(self) -> ModelTarget | Failure:
-        for found in (self.anthropic(CURRENT["sonnet"]), self.openai("" if self.compatible else DEFAULT_OPENAI)):
-            if isinstance(found, ModelTarget):
-                return found
+        if isinstance(found := self.anthropic(CURRENT["sonnet"]), ModelTarget):
+            return found
+        if isinstance(found := self.openai("" if self.compatible else DEFAULT_OPENAI), ModelTarget):
+            return found
         return _failed(
             "the cli runtime has no model to call: no key and no server is set",
             "export ANTHROPIC_API_KEY=… or OPENAI_API_KEY=…",
