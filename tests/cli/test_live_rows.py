@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.live import Live
 
 import windlass as wl
+from windlass.cli.text import describe_agent
 from windlass.cli.view import LiveView
+from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus, StepStatus
 
 if TYPE_CHECKING:
@@ -55,7 +57,18 @@ def test_i1_a_log_folds_the_failures_of_items_that_are_alike(project: Project, w
     plan = project.plan("""
         steps:
           - {id: each, foreach: [1, 2, 3, 4, 5, 6, 7], retry: 0, run: exit 1}
+          - {id: other, foreach: [1, 2, 3, 4], retry: 0, run: exit 2}
     """)
     told = windlass("run", plan, "--progress", "plain", code=1).err
     assert sum("failed: exit code 1" in line and "each[" in line for line in told.splitlines()) == 3
     assert "✗ 4 more items failed with: exit code 1\n" in told
+    assert "✗ 1 more item failed with: exit code 2\n" in told
+
+
+def test_i1_a_long_message_to_an_agent_is_cut_with_an_ellipsis() -> None:
+    told = ev.AgentTold(1.0, "fix", "1", "Mend it. " * 50, "check")
+    line = describe_agent(told)
+    assert line is not None
+    assert line.startswith("› fix: check: Mend it. Mend it.")
+    assert line.endswith("…")
+    assert describe_agent(ev.AgentTold(1.0, "fix", "1", "Mend\nit.", "check")) == "› fix: check: Mend it."

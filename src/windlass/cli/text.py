@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Set
 from typing import Any
 
+from windlass.cli.terminal import clip
 from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.advice import fork_rest, own_advice, ways_on
@@ -381,7 +382,7 @@ def describe_agent(event: ev.Event) -> str | None:
         case ev.AgentActed():
             return f"  {event.step} · {event.tool} {event.summary}".rstrip()
         case ev.AgentTold():
-            return f"› {event.step}: {f'{event.by}: ' if event.by else ''}{' '.join(event.text.split())[:200]}"
+            return f"› {event.step}: {f'{event.by}: ' if event.by else ''}{clip(event.text, 200)}"
         case ev.AgentReopened(gave_up=""):
             return f"› {event.step} goes on, for {event.by}"
         case ev.AgentReopened():

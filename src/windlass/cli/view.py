@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from windlass.cli.session import say
 from windlass.cli.terminal import as_message, coloured, write_output
-from windlass.cli.text import MARKS, at_time, cost_text, describe, duration, items_text
+from windlass.cli.text import MARKS, at_time, cost_text, describe, duration, items_text, plural
 from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.state import State, StepState, fold
@@ -201,7 +201,7 @@ class PlainView(View):
         self._finish_lines(None, clock)
         for (kind, message), count in self._alike.items():
             if count > _FAILED_ALIKE and kind is ev.StepFailed:
-                self._write(f"{clock} ✗ {count - _FAILED_ALIKE} more items failed with: {message}")
+                self._write(f"{clock} ✗ {plural(count - _FAILED_ALIKE, 'more item')} failed with: {message}")
 
     def _is_one_of_many(self, event: ev.AttemptFailed | ev.StepFailed, state: State) -> bool:
         """Count a failure of an item; True if there were enough lines with its message."""
