@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -120,3 +122,30 @@ def test_a_cycle_is_found_exactly_when_there_is_no_order(needs: dict[str, list[s
     while ready := {s for s, of in known.items() if s not in settled and settled.issuperset(of)}:
         settled |= ready
     assert (cycle is None) == (settled == set(known))
+
+
+def test_b5_a_step_waits_for_a_step_that_its_protected_files_look_at() -> None:
+    graph = graph_of(
+        Step(id="find", run="x"),
+        Step(id="fix", prompt="p", check=("true",), protect=("{{ steps.find.output.stdout }}",)),
+    )
+    assert graph.needs["fix"] == ("find",)
+
+
+def test_b5_the_page_of_plans_lists_every_key_that_takes_templates() -> None:
+    text = "{{ inputs.x }}"
+    agent = {"prompt": text, "files": [text], "check": [text], "protect": [text], "question": text, "workdir": text}
+    steps = [
+        agent | {"when": text, "foreach": text, "pick": {"check": [text]}, "approve": "always"},
+        {"run": text, "with": {"stdin": text}, "env": {"A": text}, "service": {"port": text}},
+        {"run": "x", "foreach": [text]},
+        {"merge": "a", "only": text},
+    ]
+    found: dict[bool, set[str]] = {False: set(), True: set()}
+    for step in steps:
+        for where, _text, expression in templates_of(Step.model_validate({"id": "b", **step})):
+            found[expression].add(re.split(r"[.\[]", where)[0])
+    page = (Path(__file__).parents[2] / "docs" / "plans.md").read_text()
+    filled, expressions = page.partition("## Templates\n")[2].partition("The language")[0].split("foreach` list.")
+    assert set(re.findall(r"`([a-z]+)`", filled + "foreach`")) == found[False]
+    assert set(re.findall(r"`([a-z]+)`", expressions)) == found[True]

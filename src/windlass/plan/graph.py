@@ -139,6 +139,7 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
         for where, key in (("check", "check"), ("pick.check", "pick")):
             for index, use in enumerate(arguments.get(key, ())):
                 yield from _texts(f"{where}[{index}]", use["with"])
+        yield from _texts("protect", step.protect)
     yield from _texts("question", step.question)
     yield from _texts("with", step.with_)
     yield from _texts("workdir", step.workdir)
