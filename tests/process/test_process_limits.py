@@ -173,6 +173,16 @@ async def test_c8_a_fork_bomb_is_ended_at_its_number_of_processes(
     assert not bearing(mark)
 
 
+async def test_c8_some_of_the_processes_that_were_too_many_are_named(warded: Supervisor, env: Env) -> None:
+    line = "for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done; wait"
+    process = await warded.spawn(["sh", "-c", line], cwd="/", env=env, limits=ProcessLimits(processes=6))
+    ended = await process.wait()
+    assert ended.limit == "processes"
+    assert len(ended.processes) == 5
+    assert ended.processes[0] == "sh"
+    assert ended.left == ()
+
+
 async def test_c8_a_fork_bomb_is_found_with_process_groups_too(supervisor: Supervisor, env: Env) -> None:
     assert (await limited(supervisor, trees.BROAD_BOMB, env, ProcessLimits(processes=40))).limit == "processes"
 

@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from itertools import islice
 
 TYPE_CHECKING = False  # `typing` would take a third of its start
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class Keeper:
         self._killed = False
         self._deadline: float | None = None  # from then on everything is killed; None as long as the command may run
         self._told = False
-        self._left: list[str] = []  # names of processes that outlived the command
+        self._named: list[str] = []  # processes that outlived the command, or that there were when they were too many
         self._bounds_type = bounds
         self._bounds: Bounds | None = None
         self._limit: str | None = None  # the one that was passed
@@ -233,7 +234,7 @@ class Keeper:
             self._bell.silence()
         used = self._use()
         if os.getppid() == self._warden:  # an orphaned keeper's silence tells the engine that the warden was lost
-            say(self._control, "ended", self._status, int(self._killed), *used, *self._left)
+            say(self._control, "ended", self._status, int(self._killed), *used, *self._named)
 
     def _wait(self, milliseconds: float | None) -> list[tuple[int, int]]:
         """Wait for input. A poll counts in whole milliseconds, which is too coarse near a limit."""
@@ -338,6 +339,9 @@ class Keeper:
         """See to it that a command with limits keeps to them."""
         if self._bounds is not None and self._bounds.wait() == 0:
             self._limit = self._bounds.look(self._cpu)
+            if self._limit == "processes":
+                below = (living(pid) for pid, _ in descend(children(os.getpid())))
+                self._named = list(islice(filter(None, below), MOST_NAMED))
             if self._limit is not None:
                 self._killed = True
                 self._end_by(time.monotonic())
@@ -352,8 +356,8 @@ class Keeper:
         if overdue < 0:
             return min(-overdue, 3600.0) * 1000  # poll takes no more than a month
         left = children(os.getpid())
-        if self._status is not None and not self._killed and not self._left:
-            self._left = [name for pid in left[:MOST_NAMED] if (name := living(pid))]
+        if self._status is not None and not self._killed and not self._named:
+            self._named = [name for pid in left[:MOST_NAMED] if (name := living(pid))]
         kill(left)
         if overdue > PATIENCE and not self._told:
             self._told = True

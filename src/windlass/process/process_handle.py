@@ -44,6 +44,8 @@ class Exit:
 
     left: tuple[str, ...] = field(default=(), compare=False)
     """Names of processes that it left behind, and that were killed at its end; at most five, where that is known."""
+    processes: tuple[str, ...] = field(default=(), compare=False)
+    """Names of the processes that there were when they were too many; at most five, where that is known."""
 
     @property
     def text(self) -> str:

@@ -196,12 +196,14 @@ class KeptProcess:
         return ProcessLost(f"lost {program!r} (pid {self._pid or 'not known yet'}): {mishap}")
 
 
-def _ended(status: str, killed: str, limit: str, cpu: str, memory: str, scope: str, *left: str) -> Exit:
+def _ended(status: str, killed: str, limit: str, cpu: str, memory: str, scope: str, *named: str) -> Exit:
     """A keeper's last report."""
     passed: LimitName | None = cast(LimitName, limit) if limit != "none" else None
     used = ResourcesUsed(float(cpu), int(memory), "tree" if scope == "tree" else "largest")
     ended = Exit.from_wait_status(int(status), killed=killed == "1", limit=passed, used=used)
-    return replace(ended, left=left) if left else ended
+    if not named:
+        return ended
+    return replace(ended, processes=named) if passed == "processes" else replace(ended, left=named)
 
 
 class WardenSupervision:

@@ -275,7 +275,7 @@ def _over(ended: Exit, given: ShellArguments, result: dict[str, Any]) -> ToolErr
     allowed, used = {
         "memory": (f"{bound / MB:.0f} MB of memory", f"{ended.used.memory / MB:.1f} MB" if ended.used else "more"),
         "cpu": (f"{bound:g} s of computing time", f"{ended.used.cpu:.1f} s" if ended.used else "more"),
-        "processes": (f"{bound} processes at a time", "more"),
+        "processes": (f"{bound} processes at a time", f"more{_named(ended.processes)}"),
     }[str(ended.limit)]
     return ToolError(
         f"killed: all its processes together may use {allowed}, and used {used}",
@@ -286,6 +286,10 @@ def _over(ended: Exit, given: ShellArguments, result: dict[str, Any]) -> ToolErr
         ),
         output=result,
     )
+
+
+def _named(processes: tuple[str, ...]) -> str:
+    return f", among them {', '.join(processes)}" if processes else ""
 
 
 def _near(limits: ProcessLimits, ended: Exit) -> str:
