@@ -40,7 +40,7 @@ def mark_data(prompt: str, *, items_of_user: bool) -> str:
 
     try:
         known = _known(prompt, items_of_user)
-        return "".join(piece.marked(known) for piece in _pieces(prompt))
+        return "".join(part.marked(known) for part in _parts(prompt))
     except (TemplateSyntaxError, TemplateProblem, RecursionError):
         return prompt  # it cannot be read: whoever fills it in says so
 
@@ -76,15 +76,15 @@ def joined_value(prompt: str, *, items_of_user: bool) -> JoinedValue | None:
 
     try:
         known = _known(prompt, items_of_user)
-        pieces = list(_pieces(prompt))
-        marked = [at for at, piece in enumerate(pieces) if piece.is_marked(known)]
+        parts = list(_parts(prompt))
+        marked = [at for at, part in enumerate(parts) if part.is_marked(known)]
     except (TemplateSyntaxError, TemplateProblem, RecursionError):
         return None  # the check of templates says so
     for at in marked:
-        before = pieces[at - 1].text if at and pieces[at - 1].kind == "data" else ""
-        after = pieces[at + 1].text if pieces[at + 1 : at + 2] and pieces[at + 1].kind == "data" else ""
+        before = parts[at - 1].text if at and parts[at - 1].kind == "data" else ""
+        after = parts[at + 1].text if parts[at + 1 : at + 2] and parts[at + 1].kind == "data" else ""
         if _JOINED_BEFORE.search(before) or _JOINED_AFTER.match(after):
-            expression = " ".join(pieces[at].text.split())
+            expression = " ".join(parts[at].text.split())
             start, end = _LAST_WORD.findall(before)[0], _FIRST_WORD.findall(after)[0]
             shown = f'{start}<data from="{expression}">…</data>{end}'
             return JoinedValue(f"{{{{ {expression} }}}}", shown)
@@ -106,7 +106,7 @@ def _assigned(prompt: str) -> set[str]:
     return {name.name for name in _lexer().parse(prompt).find_all(nodes.Name) if name.ctx in ("store", "param")}
 
 
-class _Piece(NamedTuple):
+class _TemplatePart(NamedTuple):
     """A part of a template: a token of it, or a whole `{{ … }}`."""
 
     kind: str
@@ -124,20 +124,20 @@ class _Piece(NamedTuple):
         return self.opening + text + self.closing
 
 
-def _pieces(prompt: str) -> Iterator[_Piece]:
+def _parts(prompt: str) -> Iterator[_TemplatePart]:
     """The template piece by piece, as its own grammar takes it apart: braces in quotes or in `raw` print nothing."""
     opening, printed = "", ""
     for _line, kind, text in _lexer().lex(prompt):
         if kind == "variable_begin":
             opening, printed = text, ""
         elif kind == "variable_end":
-            yield _Piece("value", printed, opening, text)
+            yield _TemplatePart("value", printed, opening, text)
             opening = printed = ""
         elif opening:
             printed += text
         else:
-            yield _Piece(kind, text)
-    yield _Piece("unclosed", opening + printed)
+            yield _TemplatePart(kind, text)
+    yield _TemplatePart("unclosed", opening + printed)
 
 
 def _as_data(expr: str) -> str:
