@@ -100,6 +100,22 @@ def test_d8_the_fork_that_a_failed_run_suggests_runs_what_is_missing(project: Pr
     assert first == f"execution {project.ids()[1]} of plan, forked from {origin}", "its id comes first"
 
 
+def test_d8_a_fork_of_a_plan_that_was_edited_since_says_which_one_it_runs(project: Project, windlass: Windlass) -> None:
+    plan = project.plan("steps: [{id: a, run: echo a >> ran}, {id: b, run: exit 1}]")
+    windlass("run", plan, code=1)
+    origin = project.ids()[0]
+    assert windlass("fork", origin, "--json", code=1).json["notes"] == [], "the plan is the same"
+    project.plan("steps: [{id: a, run: echo a >> ran}, {id: b, run: echo b >> ran}]")
+    forked = windlass("fork", origin, "--from", "a", "--json", code=1)
+    (note,) = forked.json["notes"]
+    command = f"windlass fork {origin} --plan {project.path / 'plan.yaml'} --from a"
+    assert note.endswith(f"has changed since, and this runs it as it was; to run the changed plan: {command}")
+    lines = forked.err.splitlines()
+    assert lines[1] == f"note: {note}", "said before it starts"
+    assert "note:" not in windlass.shell(command).err
+    assert project.lines("ran") == ["a", "a", "a", "b"]
+
+
 def test_d4_clean_removes_old_finished_executions_with_their_files(
     project: Project, windlass: Windlass, paused: str
 ) -> None:

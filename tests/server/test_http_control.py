@@ -127,6 +127,18 @@ def test_d4_a_fork_runs_again_from_a_step_with_other_inputs(server: Server, proj
     assert held.json["status"] == "pending"
 
 
+def test_d8_a_fork_of_a_plan_that_was_edited_since_says_which_one_it_runs(server: Server, project: Project) -> None:
+    plan = project.path / project.plan("steps: [{id: a, run: echo a}]")
+    origin = server.api.post("/api/executions?wait=60", {"plan_file": str(plan)}).json["id"]
+    asked = {"from_step": "a", "start": False}
+    assert "notes" not in server.api.post(f"/api/executions/{origin}/fork", asked).json
+    project.plan("steps: [{id: a, run: echo b}]")
+    (note,) = server.api.post(f"/api/executions/{origin}/fork", asked).json["notes"]
+    assert note.endswith(f"windlass fork {origin} --plan {plan} --from a")
+    changed = server.api.post(f"/api/executions/{origin}/fork", {**asked, "plan_file": str(plan)})
+    assert "notes" not in changed.json
+
+
 def test_d1_a_checkpoint_is_written_where_it_says(server: Server, windlass: Windlass) -> None:
     execution = server.api.start(ASKS)["id"]
     reply = server.api.post(f"/api/executions/{execution}/checkpoint")

@@ -29,8 +29,10 @@ from windlass.cli.session import (
     with_engine,
 )
 from windlass.cli.view import Progress, view_for
+from windlass.core.advice import fork_notes
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
+from windlass.engine.resuming import changed_plan
 from windlass.errors import NotPermitted, UsageError
 from windlass.plan.model import parse_duration
 
@@ -113,14 +115,23 @@ def fork(
         chosen = sourced.plan if sourced is not None else origin.plan
         edited = {key: value for key, value in bind_inputs(chosen, given).items() if key in given}
         new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced, fresh=fresh, to_start=True)
+        notes = fork_notes(origin, changed_plan(origin), _typed(from_step, inputs, fresh)) if plan is None else []
+        if not detach and progress is not Progress.QUIET:
+            say(f"execution {new} of {chosen.name}, forked from {origin.id}")
+        for note in notes:
+            suggest(f"note: {note}")
         if detach:
             return await send_off(engine, new, as_json, yes=yes)
-        if progress is not Progress.QUIET:
-            say(f"execution {new} of {chosen.name}, forked from {origin.id}")
         started = await begin(engine, engine.resume(new, hold=yes or attended(), keep_plan=True))
-        return await see_through(engine, started, view_for(progress), yes=yes, as_json=as_json)
+        return await see_through(engine, started, view_for(progress), yes=yes, as_json=as_json, notes=notes)
 
     raise CommandEnd(with_engine(work, home, yes=yes))
+
+
+def _typed(from_step: str | None, inputs: list[str] | None, fresh: bool) -> list[str]:
+    """The options of a fork, as they are typed."""
+    words = [] if from_step is None else ["--from", from_step]
+    return [*words, *(word for text in inputs or () for word in ("-i", text)), *(["--fresh"] if fresh else [])]
 
 
 def clean(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,7 +14,17 @@ from windlass.core.step import StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Category, Failure, UsageError
 
-__all__ = ["Way", "failure_advice", "fork_rest", "no_outcome", "own_advice", "retry_notes", "ways_after", "ways_on"]
+__all__ = [
+    "Way",
+    "failure_advice",
+    "fork_notes",
+    "fork_rest",
+    "no_outcome",
+    "own_advice",
+    "retry_notes",
+    "ways_after",
+    "ways_on",
+]
 
 _REDO = re.compile(r"\bwindlass (retry|skip) ")
 """A command that is refused for a step that never runs again."""
@@ -97,6 +108,17 @@ def retry_notes(state: State, step: StepState) -> list[str]:
     return [
         f"{names} used the earlier result of {name} and {do} not run again; to run {them}, too, in a new execution: "
         f"windlass fork {state.id} --from {shlex.quote(first)}"
+    ]
+
+
+def fork_notes(state: State, changed_plan: str, options: Sequence[str] = ()) -> list[str]:
+    """A remark that a fork runs the plan as it was, where its file has changed since; `options` are of the fork."""
+    if not changed_plan:
+        return []
+    more = f" {shlex.join(options)}" if options else ""
+    return [
+        f"the plan {changed_plan} has changed since, and this runs it as it was; to run the changed plan: "
+        f"{fork_rest(state, changed_plan)}{more}"
     ]
 
 

@@ -99,7 +99,9 @@ class Snapshot(_Told):
     lacks: list[str]
     error: dict[str, Any] | None
     notes: list[str] | None = Field(
-        default=None, description="Of a retry only: completed steps that used the earlier result and do not run again."
+        default=None,
+        description="Of a retry: completed steps that used the earlier result and do not run again. Of a fork: that it "
+        "runs the plan as it was, where the plan's file has changed since.",
     )
     damage: dict[str, Any] | None = Field(
         default=None, description="Of a damaged one only: the event's `seq`, the `reason`, the last `status`."

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from windlass.clock import iso
 from windlass.core import events as ev
-from windlass.core.advice import retry_notes
+from windlass.core.advice import fork_notes, retry_notes
 from windlass.core.events import ApprovalAsked
 from windlass.core.questions import question_id
 from windlass.core.state import State
@@ -22,6 +22,7 @@ from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import asked_change
+from windlass.engine.resuming import changed_plan
 from windlass.engine.run_request import RunRequest
 from windlass.errors import Ambiguous, NotFound, UsageError
 from windlass.homes import user_folder
@@ -106,9 +107,14 @@ def control_routes(service: Service) -> APIRouter:
         wanted = body or request_models.Fork()
         origin = await engine.find(execution)
         made = ticket_of(request).id
+        notes: list[str] = []
         if not (made and ticket_of(request).again and await engine.journal.heads(prefix=made)):
             given = wanted.model_dump(include={"plan", "plan_text", "plan_file"}, exclude_none=True)
             plan = await asyncio.to_thread(RunRequest(**given).load, engine) if given else None
+            if plan is None:
+                before = await engine.state(origin.id)
+                from_step = ["--from", wanted.from_step] if wanted.from_step else []
+                notes = fork_notes(before, changed_plan(before), from_step)
             made = await engine.fork(
                 origin.id,
                 from_step=wanted.from_step,
@@ -123,7 +129,8 @@ def control_routes(service: Service) -> APIRouter:
             with not_now():
                 await engine.resume(made, hold=wanted.hold, keep_plan=True)
             state = await engine.state(made)
-        return told(state, 201, {"location": f"/api/executions/{made}"})
+        found = snapshot(state) | ({"notes": notes} if notes else {})
+        return answer(found, 201, {"location": f"/api/executions/{made}"})
 
     return router
 
