@@ -57,8 +57,9 @@ def test_i1_a_wrong_value_is_refused_and_nothing_is_written(project: Project, wi
 
 def test_i1_a_value_is_added_to_a_list_that_keeps_the_others(project: Project, windlass: Windlass) -> None:
     file = project.user_file("config.toml", 'env_allow = ["A"] # mine\n')
-    for name in ("B", "C", "B"):
+    for name in ("B", "C"):
         assert windlass("config", "add", "env_allow", name).err == f"saved in {file}: {name} in env_allow\n"
+    assert windlass("config", "add", "env_allow", "B").err == f"B is already in env_allow ({file})\n"
     windlass("config", "add", "approvals.sensitive", "http.*")
     assert tomllib.loads(file.read_text()) == {
         "env_allow": ["A", "B", "C"],

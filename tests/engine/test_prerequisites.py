@@ -205,7 +205,7 @@ async def test_d5_a_value_from_a_variable_that_steps_do_not_have_is_told(
         f"(set NOT_SET_HERE where Windlass runs, and {allow} NOT_SET_HERE)",
         f"`env` of the plan: OVER has its value from $SITE_TOKEN, which is held back from steps ({allow} SITE_TOKEN)",
         f"step a: TOKEN has its value from $SITE_TOKEN, which is held back from steps ({allow} SITE_TOKEN)",
-        "step b: ZONE has its value from $TZ, which is not set (set TZ where Windlass runs)",
+        "step b: ZONE has its value from $TZ, which is not set (set TZ where Windlass runs: export TZ=…)",
         f"step c: auth_env: the variable SITE_TOKEN is held back from steps ({allow} SITE_TOKEN)",
     ]
 
@@ -224,3 +224,27 @@ def test_d5_the_warning_of_a_variable_names_the_command_that_lets_steps_see_it(
         )
     windlass(*command)
     assert "warning" not in windlass("run", "plan.yaml", SITE_TOKEN="t0ken").err
+
+
+def test_d5_a_variable_that_is_missing_where_an_execution_goes_on_is_warned_of(
+    project: Project, windlass: Windlass
+) -> None:
+    windlass("config", "add", "env_allow", "SITE_TOKEN")
+    project.plan(
+        """
+        steps:
+          - {id: before, run: "true", env: {TOKEN: {from: SITE_TOKEN}}}
+          - {id: publish, run: 'test -n "$TOKEN"', env: {TOKEN: {from: SITE_TOKEN}}, needs: before, approve: always}
+        """
+    )
+    windlass("run", "plan.yaml", code=3, SITE_TOKEN="t0ken")
+    (execution,) = project.ids()
+    windlass("approve", execution, "publish")
+    advice = "set SITE_TOKEN where Windlass runs: export SITE_TOKEN=…"
+    warning = f"warning: step publish: TOKEN has its value from $SITE_TOKEN, which is not set ({advice})\n"
+    for words in (["resume", execution], ["retry", execution, "publish"], ["fork", execution, "--yes"]):
+        ran = windlass(*words, code=1)
+        assert ran.err.count("warning: ") == 1, "none of a completed step"
+        assert warning in ran.err
+        assert f"→ {advice}\n" in ran.err, "the error of the step has the same advice"
+    assert "warning" not in windlass("retry", execution, "publish", SITE_TOKEN="t0ken").err

@@ -35,7 +35,7 @@ from windlass.ports import ComposedStore, Journal, Ledger, Runner, Sandbox, Tool
 from windlass.process import Supervisor
 from windlass.sandbox.programs import WasmSandbox
 from windlass.settings import Settings, load_settings
-from windlass.settings.variables import STEPS_SEE
+from windlass.settings.variables import StepEnvironment
 from windlass.tools.built_in import TABLE, BuiltInTools, Registry, ToolSetup
 from windlass.tools.composed import FolderComposedStore
 from windlass.trust import Ask, Trust
@@ -43,9 +43,9 @@ from windlass.trust import Ask, Trust
 __all__ = ["PlanLoader", "Programs", "cache_folder", "child_environment", "open_engine", "programs", "trace_problem"]
 
 
-def child_environment(settings: Settings, env: Mapping[str, str] = os.environ) -> dict[str, str]:
+def child_environment(settings: Settings, env: Mapping[str, str] = os.environ) -> StepEnvironment:
     """The environment of a step's processes: an allow-list, never the engine's whole environment."""
-    return {name: env[name] for name in (*STEPS_SEE, *settings.env_allow) if name in env}
+    return StepEnvironment(env, settings.env_allow)
 
 
 def open_engine(

@@ -88,6 +88,10 @@ def add(
     row = next((row for row in _rows(home) if row["key"] == ".".join(path)), None)
     if row is not None and not isinstance(row["value"], list):
         raise UsageError(f"{key} is not a list", advice=(f"change it: windlass config set {key} VALUE",))
+    file = (_folder(home) if project else user_folder()) / "config.toml"
+    if row is not None and meant in row["value"] and row["origin"] in ("default", str(file)):
+        say(f"{value} is already in {key} ({row['origin']})")
+        raise CommandEnd(0)
     default = row["value"] if row is not None and row["origin"] == "default" else ()
     _write(path, lambda old: with_added(old, path, meant, default), f"{value} in {key}", project, home)
 

@@ -14,7 +14,7 @@ from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off, start_driver
 from windlass.cli.look import list_line
 from windlass.cli.names import ExecutionId
-from windlass.cli.run import Detach, ProgressOption, see_through
+from windlass.cli.run import Detach, ProgressOption, see_through, warn_of_values
 from windlass.cli.session import (
     AsJson,
     CommandEnd,
@@ -120,6 +120,7 @@ def fork(
             say(f"execution {new} of {chosen.name}, forked from {origin.id}")
         for note in notes:
             suggest(f"note: {note}")
+        warn_of_values(engine, await engine.state(new))
         if detach:
             return await send_off(engine, new, as_json, yes=yes)
         started = await begin(engine, engine.resume(new, hold=yes or attended(), keep_plan=True))

@@ -19,6 +19,7 @@ from windlass.cli.run import (
     WorkdirOption,
     check_plan_choice,
     see_through,
+    warn_of_values,
 )
 from windlass.cli.session import (
     AsJson,
@@ -180,6 +181,7 @@ def _redo(
                 print_json({**snapshot(state), "notes": notes})
             suggest(f"Running in its own process. Follow with: windlass watch {state.id}")
             return 0
+        warn_of_values(engine, state, accept_changes=request.accept_changes, workdir=request.workdir)
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
         resumed = await begin(engine, engine.resume(state.id, hold=yes or attended(), **request.how))

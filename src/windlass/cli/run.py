@@ -289,13 +289,18 @@ def resume(
             if decisions or workdir or accept_changes or keep_plan or take_over or more:
                 raise UsageError("--detach cannot be combined with other changes: resume without --detach first")
             found = await engine.check(execution)
+            warn_of_values(engine, found)
             return await send_off(engine, found.id, as_json, yes=yes, no_wait=no_wait)
+        folder = str(workdir.resolve()) if workdir else None
+        state = await engine.state(execution)
+        if not state.status.finished and (take_over or not engine.driven(state)):
+            warn_of_values(engine, state, accept_changes=accept_changes, workdir=folder)
         resuming = engine.resume(
             execution,
             hold=yes or attended(),
             accept_changes=accept_changes,
             keep_plan=keep_plan,
-            workdir=str(workdir.resolve()) if workdir else None,
+            workdir=folder,
             take_over=take_over,
             decisions=decisions,
             budget=more,
@@ -304,6 +309,16 @@ def resume(
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
     raise CommandEnd(with_engine(work, home, yes=yes, **_waiting(no_wait)))
+
+
+def warn_of_values(engine: Engine, state: State, *, accept_changes: bool = False, workdir: str | None = None) -> None:
+    """Warn of variables without which a step that is still to run would fail here (D5)."""
+    from windlass.engine.resuming import changed_plan
+
+    changed = changed_plan(state) if accept_changes else ""
+    plan = engine.read(changed, workdir or state.workdir).plan if changed else None
+    for warning in engine.missing_values(state, plan):
+        say(f"warning: {warning}")
 
 
 def check_plan_choice(accept_changes: bool, keep_plan: bool) -> None:
@@ -481,6 +496,7 @@ async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, ye
     for head in orphans:
         if every or yes or (attended() and click.confirm(f"resume {one_line(head.name)} {head.id}?", err=True)):
             try:
+                warn_of_values(engine, await engine.state(head.id))
                 resumed = await begin(engine, engine.resume(head.id, hold=yes or attended()))
             except WindlassError as error:  # one that cannot go on must not hold up the others
                 worst = max(worst, report_error(error, as_json))

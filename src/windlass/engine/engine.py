@@ -139,6 +139,7 @@ class Engine:
     read = _of("_plans", Plans.read)
     parse = _of("_plans", Plans.parse)
     prerequisites = _of("_plans", Plans.prerequisites)
+    missing_values = _of("_plans", Plans.missing_values)
     find_prerequisites = _of("_plans", Plans.find_prerequisites)
     check_plan = _of("_plans", Plans.check)
     check_programs = _of("_plans", Plans.check_programs)

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ import msgspec
 from windlass.core.agent import next_in_family
 from windlass.core.decide import Policy
 from windlass.core.events import Source
+from windlass.core.state import State
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.code.tool import refuse_unreadable
 from windlass.engine.drivers import Launcher
@@ -133,6 +134,16 @@ class Plans:
         env, policy = self._launcher.attempt_runner.env, self._launcher.policy
         return await asyncio.to_thread(find_missing, loaded.plan, folder, env, runners, policy)
 
+    def missing_values(self, state: State, plan: Plan | None = None) -> list[str]:
+        """Warnings of values that steps still to run have from variables which steps here do not have.
+
+        `plan` is the changed one, where the execution goes on with that.
+        """
+        chosen, env = plan or state.plan, self._launcher.attempt_runner.env
+        left = [step for step in chosen.steps if step.id not in state.steps or not state.steps[step.id].settled]
+        own = [(step, lack) for step in left for lack in _values_of(chosen, step, env)]
+        return _shared_values(chosen, left, env) + [f"step {s.id}: {lack.message} ({lack.advice})" for s, lack in own]
+
 
 _ONE_COMMAND = re.compile(r"\s*([\w./+-]+)(?:[ \t](?:\{\{[^{}]*\}\}|[^;&|()\n{}])*)?\n?\Z")
 """A line with one command, and no more: its name."""
@@ -166,8 +177,7 @@ def find_missing(
     doubtful: list[str] = []
     advice: dict[str, None] = {}
     known: dict[str, bool] = {}
-    if any(step.tool_name == "shell" for step in plan.steps):
-        doubtful += [f"`env` of the plan: {lack.message} ({lack.advice})" for lack in _without_value(plan.env, env)]
+    doubtful += _shared_values(plan, plan.steps, env)
     for step in plan.steps:
         for lack in _of_step(plan, step, workdir, env, runners, policy, known):
             may_be_left_out = step.when is not None or step.importance is Importance.OPTIONAL
@@ -178,6 +188,13 @@ def find_missing(
                 missing.append(message)
                 advice |= {lack.advice: None} if lack.advice else {}
     return Prerequisites(missing, doubtful, list(advice))
+
+
+def _shared_values(plan: Plan, steps: Sequence[Step], env: Mapping[str, str]) -> list[str]:
+    """Values of the plan's `env` that these steps will lack."""
+    if not any(step.tool_name == "shell" for step in steps):
+        return []
+    return [f"`env` of the plan: {lack.message} ({lack.advice})" for lack in _without_value(plan.env, env)]
 
 
 def _of_step(
@@ -199,11 +216,19 @@ def _of_step(
             if not known[program]:
                 where = "is not there" if "/" in program else "is not on PATH"
                 yield _Lack(f"the program {program} {where}", f"install {program}")
-        own = {name: value for name, value in _variables(step).items() if plan.env.get(name) != value}
-        yield from _without_value(own, env)
+        yield from _values_of(plan, step, env)
         for name in _held_back(step, env):
             advice = f"{missing_variable(name, env).advice}; or set it in `env` of the step"
             yield _Lack(f"${name} is set here, but held back from steps", advice, may_work=True)
+    else:
+        yield from _values_of(plan, step, env)
+
+
+def _values_of(plan: Plan, step: Step, env: Mapping[str, str]) -> Iterator[_Lack]:
+    """Values that a step has from variables which steps here do not have, without those of the plan's `env`."""
+    if step.tool_name == "shell":
+        own = {name: value for name, value in _variables(step).items() if plan.env.get(name) != value}
+        yield from _without_value(own, env)
     elif step.tool_name.startswith(_WITH_SECRETS):
         for argument in ("auth_env", "value_env"):
             source = step.arguments.get(argument)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-__all__ = ["STEPS_SEE", "MissingVariable", "missing_variable"]
+__all__ = ["STEPS_SEE", "MissingVariable", "StepEnvironment", "missing_variable"]
 
 STEPS_SEE = (
     "PATH",
@@ -29,6 +29,14 @@ STEPS_SEE = (
 """Variables that every step sees; the setting `env_allow` names further ones."""
 
 
+class StepEnvironment(dict[str, str]):
+    """The variables that steps see, with the names of all that they may see, set or not."""
+
+    def __init__(self, environ: Mapping[str, str], allowed: Iterable[str]) -> None:
+        self.names = frozenset((*STEPS_SEE, *allowed))
+        super().__init__({name: value for name, value in environ.items() if name in self.names})
+
+
 class MissingVariable(NamedTuple):
     reason: str
     """A predicate: `is not set`, `is empty` or `is held back from steps`."""
@@ -37,11 +45,12 @@ class MissingVariable(NamedTuple):
 
 def missing_variable(name: str, seen: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> MissingVariable:
     """Tell why a step has no value of a variable; `seen` is the environment of steps."""
+    put = f"set {name} where Windlass runs"
     if name in seen:
-        return MissingVariable("is empty", f"set {name} where Windlass runs")
+        return MissingVariable("is empty", put)
     allow = f"windlass config add env_allow {shlex.quote(name)}"
     if name in environ:
         return MissingVariable("is held back from steps", f"let steps see it: {allow}")
-    if name in STEPS_SEE:
-        return MissingVariable("is not set", f"set {name} where Windlass runs")
-    return MissingVariable("is not set", f"set {name} where Windlass runs, and let steps see it: {allow}")
+    if name in (seen.names if isinstance(seen, StepEnvironment) else STEPS_SEE):
+        return MissingVariable("is not set", f"{put}: export {name}=…")
+    return MissingVariable("is not set", f"{put}, and let steps see it: {allow}")

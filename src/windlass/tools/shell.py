@@ -88,7 +88,7 @@ class Shell(Tool):
         if not os.path.isdir(cwd):
             raise ToolError(f"the folder {cwd} does not exist", category=Category.CONFIGURATION)
         command = given.argv or [given.shell, "-e", "-c", given.line or ""]
-        variables = {**call.variables, **_values(given, call.variables)}
+        variables = {**call.variables, **_values(given, call)}
         if given.service is not None:
             return await self._serve(command, variables, cwd, given, given.service, call)
         async with isolated(command, variables, given.isolate, str(call.workdir)) as (argv, env):
@@ -403,16 +403,16 @@ class CapturedStream:
         return f"the whole is in {self._path}"
 
 
-def _values(given: ShellArguments, seen: Mapping[str, str]) -> dict[str, str]:
+def _values(given: ShellArguments, call: Call) -> dict[str, str]:
     """The variables of its `env`; those that are taken `from` another one have its value."""
-    found = {}
+    found, seen = {}, call.variables
     for name, value in given.env.items():
         if isinstance(value, str):
             found[name] = value
         elif value.from_ in seen:
             found[name] = seen[value.from_]
         else:
-            missing = missing_variable(value.from_, seen)
+            missing = missing_variable(value.from_, call.env)
             raise ToolError(
                 f"{name} has its value from ${value.from_}, which {missing.reason}",
                 category=Category.CONFIGURATION,

@@ -342,6 +342,7 @@ class Tools:
             await engine.settle(state.id, step, choice, by=said_by(ctx))
         await taken_up(engine, state.id, state.seq, len(more) + len(decisions or {}))
         if not driven:
+            notes += engine.missing_values(state)
             await self._calls.resume(engine, state.id, keep_plan=keep_plan)
         return await self._calls.see(engine, state.id, relay, wait_s, notes=notes)
 
