@@ -58,6 +58,19 @@ async def test_k2_work_is_stale_when_its_files_change_and_verified_when_it_is_ch
     assert (await verdict(world, state))[0] == "stale"
 
 
+async def test_k2_the_summary_says_once_why_work_is_stale_and_how_to_check_it_again(project: Project) -> None:
+    world = AgentWorld(project, answers())
+    state = await world.run(plan(agent("one", check=CHECK), agent("two", check=CHECK)))
+    reason = "  stale: files changed since the checks passed"
+    assert not any(line.startswith("  stale: ") for line in summary(state))
+    told = summary(state, stale={"one", "two"})
+    assert [line for line in told if "stale" in line] == [
+        "  work: 2 stale (one, two)",
+        f"{reason}; check again: windlass verify {state.id}",
+    ]
+    assert reason in summary(state, driven=True, stale={"one"}), "the command is refused while it is running"
+
+
 async def test_k2_files_that_git_ignores_make_no_work_stale(project: Project) -> None:
     repository(project)
     world = AgentWorld(project, answers())

@@ -320,7 +320,7 @@ def summary(state: State, driven: bool = False, stale: Set[str] = frozenset()) -
     lines += [f"  … {s.id}: {s.question}; available again at {iso(s.until)}" for s in quota_waits(state)]
     lines += [f"  … {s.id}: {waits_because(s)}" for s in state.active.values() if waits_because(s)]
     lines += [f"  … {s.id}: {_retry_wait(s)}" for s in state.steps.values() if _waits_for_retry(s)]
-    lines += [*agent_lines(state), *_verdict_line(state, stale)]
+    lines += [*agent_lines(state), *_verdict_lines(state, driven, stale)]
     if state.status is ExecutionStatus.COMPLETED and state.lacks:
         lines.append(
             f"  missing from the result: {', '.join(_lacking(state.steps[name]) for name in state.lacks)} (optional)"
@@ -460,8 +460,11 @@ def _chain(state: State, parts: list[tuple[str, str]]) -> str:
     return text
 
 
-def _verdict_line(state: State, stale: Set[str]) -> list[str]:
-    """`  work: 2 verified, 1 stale (fix[1])`, where the work of an agent was checked; the verified ones go unnamed."""
+def _verdict_lines(state: State, driven: bool, stale: Set[str]) -> list[str]:
+    """`  work: 2 verified, 1 stale (fix[1])`, where the work of an agent was checked; the verified ones go unnamed.
+
+    The reason of stale ones follows, with the command that checks again, which is refused while it is running.
+    """
     found: dict[str, list[str]] = {}
     for step in state.steps.values():
         if step.settled and (verdict := verdict_of(step, stale)) is not None:
@@ -473,7 +476,9 @@ def _verdict_line(state: State, stale: Set[str]) -> list[str]:
         + ("" if verdict == "verified" else f" ({', '.join(names[:5])}{', …' * (len(names) > 5)})")
         for verdict, names in found.items()
     ]
-    return [f"  work: {', '.join(parts)}"]
+    again = "" if driven else f"; check again: windlass verify {state.id}"
+    reason = [f"  stale: files changed since the checks passed{again}"] if "stale" in found else []
+    return [f"  work: {', '.join(parts)}", *reason]
 
 
 def _who(step: StepState) -> str:
