@@ -55,6 +55,28 @@ def test_l1_a_line_of_cron_is_added_once_and_starts_what_is_due(project: Project
     assert (project.user / "table").read_text() == "0 1 * * * mine\n"
 
 
+def test_l1_variables_that_a_timer_lacks_are_named_with_the_place_for_them(
+    project: Project, windlass: Windlass
+) -> None:
+    env = stand_in(project, "crontab", CRONTAB)
+    plan = """
+    env: {SHARED: {from: SHARED_TOKEN}}
+    triggers: [{id: night, cron: "0 3 * * *"}]
+    steps: [{id: a, run: "true", env: {TOKEN: {from: SITE_TOKEN}, PLACE: {from: HOME}}}]
+    """
+    added = windlass("schedule", "add", project.plan(plan), SITE_TOKEN="x")
+    assert "give it SITE_TOKEN, SHARED_TOKEN: windlass docs triggers\n" in added.err
+    warning = "warning: scheduled plans have values from variables that cron does not have: "
+    for words in (["--print"], []):
+        told = windlass("schedule", "install", "--with", "cron", *words, SITE_TOKEN="x", **env).err
+        assert f"{warning}SITE_TOKEN, SHARED_TOKEN\n" in told
+        assert "  → write NAME=VALUE above the line of Windlass: crontab -e\n" in told
+    table = project.user / "table"
+    table.write_text(f"SITE_TOKEN = x\n{table.read_text()}")
+    assert f"{warning}SHARED_TOKEN\n" in windlass("schedule", "install", "--with", "cron", **env).err
+    assert table.read_text().startswith("SITE_TOKEN = x\n"), "it stands above the line of Windlass"
+
+
 def test_l1_a_systemd_timer_is_written_enabled_and_taken_back(project: Project, windlass: Windlass) -> None:
     env = stand_in(project, "systemctl", '#!/bin/sh\necho "$@" >> "$HOME/called"\n')
     windlass("schedule", "install", "--with", "systemd", **env)

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.schedule_install import (
+    EVERY_TIMER_HAS,
     SchedulerKind,
     TickCommand,
     install_ticks,
+    missing_in_timer,
+    place_of_variables,
     remove_ticks,
     scheduler_here,
     texts_of,
@@ -87,6 +90,8 @@ def add(
             say(f"warning: {line}")
         for line in lacks.advice:
             suggest(f"  → {line}")
+        if names := [name for name in await schedule.variables(plan) if name not in EVERY_TIMER_HAS]:
+            suggest(f"note: a timer has no variables of this shell; give it {', '.join(names)}: windlass docs triggers")
         _suggest_tick(found)
         return 0
 
@@ -231,6 +236,7 @@ def install(
     if show:
         for file, text in texts_of(chosen, command).items():
             out_lines(f"# {file}\n{text}")
+        _warn_of_variables(chosen, home)
         return
     if take_back:
         remove_ticks(chosen, command)
@@ -240,6 +246,19 @@ def install(
     say(f"{chosen} calls `schedule tick` once a minute for {find_home(home)}")
     if chosen == "systemd":
         suggest("to go on while you are not logged in: loginctl enable-linger")
+    _warn_of_variables(chosen, home)
+
+
+def _warn_of_variables(kind: SchedulerKind, home: str | None) -> None:
+    """Name the variables of scheduled plans that the timer lacks: it has none of this shell but PATH."""
+
+    async def work(schedule: Schedule) -> int:
+        if missing := missing_in_timer(kind, await schedule.variables()):
+            say(f"warning: scheduled plans have values from variables that {kind} does not have: {', '.join(missing)}")
+            suggest(f"  → {place_of_variables(kind)}")
+        return 0
+
+    _with_schedule(work, home)
 
 
 def _with_schedule(work: Callable[[Schedule], Awaitable[int]], home: str | None, *, make: bool = False) -> None:

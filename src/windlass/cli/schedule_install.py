@@ -19,7 +19,21 @@ from typing import NamedTuple
 
 from windlass.errors import UsageError
 
-__all__ = ["SchedulerKind", "TickCommand", "install_ticks", "remove_ticks", "scheduler_here", "texts_of"]
+__all__ = [
+    "EVERY_TIMER_HAS",
+    "SchedulerKind",
+    "TickCommand",
+    "install_ticks",
+    "missing_in_timer",
+    "place_of_variables",
+    "remove_ticks",
+    "scheduler_here",
+    "texts_of",
+]
+
+
+EVERY_TIMER_HAS = frozenset({"PATH", "HOME", "LOGNAME", "SHELL"})
+"""Variables that need no place of their own."""
 
 
 class SchedulerKind(StrEnum):
@@ -70,6 +84,30 @@ def texts_of(kind: SchedulerKind, command: TickCommand, env: Mapping[str, str] =
             return {home / "Library" / "LaunchAgents" / f"{command.name}.plist": _agent(command)}
         case SchedulerKind.CRON:
             return {Path("crontab"): _cron_line(command)}
+
+
+def missing_in_timer(kind: SchedulerKind, names: list[str]) -> list[str]:
+    """Those of the variables that the timer of a kind does not have now."""
+    if not names:
+        return []
+    if kind is SchedulerKind.LAUNCHD:
+        there = {name for name in names if _ask_system("launchctl", "getenv", name)}
+    else:
+        asked = ("crontab", "-l") if kind is SchedulerKind.CRON else ("systemctl", "--user", "show-environment")
+        there = {line.partition("=")[0].strip(" \"'") for line in _ask_system(*asked).splitlines() if "=" in line}
+    return [name for name in names if name not in there | EVERY_TIMER_HAS]
+
+
+def place_of_variables(kind: SchedulerKind) -> str:
+    """The place from which the timer of a kind takes variables."""
+    match kind:
+        case SchedulerKind.SYSTEMD:
+            file = "~/.config/environment.d/windlass.conf"
+            return f"write NAME=VALUE to {file}, readable by you alone, then: systemctl --user daemon-reload"
+        case SchedulerKind.LAUNCHD:
+            return "after each login: launchctl setenv NAME VALUE"
+        case SchedulerKind.CRON:
+            return "write NAME=VALUE above the line of Windlass: crontab -e"
 
 
 def install_ticks(kind: SchedulerKind, command: TickCommand, env: Mapping[str, str] = os.environ) -> None:
@@ -171,6 +209,11 @@ def _others(command: TickCommand) -> list[str]:
 
 def _write_table(lines: list[str]) -> None:
     _call("crontab", "-", given="".join(f"{line}\n" for line in lines))
+
+
+def _ask_system(*words: str) -> str:
+    """What a program of the system prints; nothing where it is not there or fails."""
+    return _call(*words, may_fail=True) if shutil.which(words[0]) is not None else ""
 
 
 def _call(*words: str, given: str = "", may_fail: bool = False) -> str:

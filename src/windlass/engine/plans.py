@@ -33,7 +33,7 @@ from windlass.plan.prepare import prepare
 from windlass.ports import Health, Runner, Sandbox, Tool, hooks_of
 from windlass.settings.variables import missing_variable
 
-__all__ = ["LoadedPlan", "PlanReader", "Plans", "Prerequisites", "find_missing"]
+__all__ = ["LoadedPlan", "PlanReader", "Plans", "Prerequisites", "find_missing", "value_sources"]
 
 
 class LoadedPlan(msgspec.Struct, frozen=True):
@@ -167,6 +167,8 @@ class _Lack(NamedTuple):
     advice: str = ""
     may_work: bool = False
     """Another runtime takes over, or the command does without it."""
+    variable: str = ""
+    """The variable that has no value."""
 
 
 def find_missing(
@@ -234,7 +236,8 @@ def _values_of(plan: Plan, step: Step, env: Mapping[str, str]) -> Iterator[_Lack
             source = step.arguments.get(argument)
             if isinstance(source, str) and "{" not in source and source not in env:
                 missing = missing_variable(source, env)
-                yield _Lack(f"{argument}: the variable {source} {missing.reason}", missing.advice, may_work=True)
+                message = f"{argument}: the variable {source} {missing.reason}"
+                yield _Lack(message, missing.advice, may_work=True, variable=source)
 
 
 def _runtime(plan: Plan, step: Step, runners: Mapping[str, Runner], policy: Policy) -> _Lack | None:
@@ -284,7 +287,17 @@ def _without_value(variables: Mapping[str, Any], env: Mapping[str, str]) -> Iter
         source = value.get("from") if isinstance(value, Mapping) else None
         if isinstance(source, str) and "{" not in source and source not in env:
             missing = missing_variable(source, env)
-            yield _Lack(f"{name} has its value from ${source}, which {missing.reason}", missing.advice, may_work=True)
+            message = f"{name} has its value from ${source}, which {missing.reason}"
+            yield _Lack(message, missing.advice, may_work=True, variable=source)
+
+
+def value_sources(plan: Plan) -> list[str]:
+    """The variables from which the steps of a plan have values."""
+    env: dict[str, str] = {}
+    lacks = [lack for step in plan.steps for lack in _values_of(plan, step, env)]
+    if any(step.tool_name == "shell" for step in plan.steps):
+        lacks += _without_value(plan.env, env)
+    return list(dict.fromkeys(lack.variable for lack in lacks))
 
 
 def _held_back(step: Step, env: Mapping[str, str]) -> Iterator[str]:

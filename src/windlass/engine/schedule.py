@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -38,7 +39,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.folders import folder_trouble, look_into, seen_files
 from windlass.engine.hooks import arrival_of
 from windlass.engine.observer import STARTING
-from windlass.engine.plans import Prerequisites
+from windlass.engine.plans import Prerequisites, value_sources
 from windlass.engine.run_request import RunRequest
 from windlass.engine.starting import check_workdir
 from windlass.errors import Conflict, JournalError, NotFound, UsageError, WindlassError
@@ -122,6 +123,15 @@ class Schedule:
         """Programs and runtimes without which a plan could not start here now."""
         loaded = await asyncio.to_thread(self._engine.read, path, workdir)
         return await self._engine.find_prerequisites(loaded, workdir)
+
+    async def variables(self, path: Path | None = None) -> list[str]:
+        """The variables from which steps of one scheduled plan, or of all that can be read, have values."""
+        names: dict[str, None] = {}
+        for plan in await self._store.plans() if path is None else [await self._scheduled(path)]:
+            with suppress(WindlassError):
+                loaded = await asyncio.to_thread(self._engine.read, plan.path, plan.workdir)
+                names |= dict.fromkeys(value_sources(loaded.plan))
+        return list(names)
 
     async def remove(self, path: Path) -> None:
         """Let a plan start by itself no more. What it has started goes on."""
