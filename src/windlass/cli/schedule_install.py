@@ -212,7 +212,7 @@ def _write_table(lines: list[str]) -> None:
 
 
 def _ask_system(*words: str) -> str:
-    """What a program of the system prints; nothing where it is not there or fails."""
+    """Output of a program of the system; empty where it is not there or fails."""
     return _call(*words, may_fail=True) if shutil.which(words[0]) is not None else ""
 
 
