@@ -294,6 +294,10 @@ class Terminal:
 
         wait_until(there, f"the terminal shows {text!r}")
 
+    def expect_again(self, text: str, after: str) -> None:
+        """Wait until a text is shown after another one: what is typed before a question is forgotten."""
+        wait_until(lambda: text in self.shown.partition(after)[2], f"the terminal shows {text!r} after {after!r}")
+
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 

@@ -151,7 +151,7 @@ def test_c6_in_a_terminal_no_denies_an_empty_line_decides_later_and_anything_els
     terminal = windlass.terminal("run", project.plan(PLAN), "--progress", progress)
     terminal.expect("Allow it?")
     terminal.type("maybe\n")
-    terminal.expect("please answer y, n or l")
+    terminal.expect_again("Allow it?", after="please answer y, n or l")
     assert project.state(project.ids()[0]).status == "running"
     terminal.type("\n")
     ran = terminal.ended()

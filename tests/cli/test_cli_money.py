@@ -83,7 +83,7 @@ def test_e3_on_a_terminal_a_person_is_asked(
     terminal = windlass.terminal("run", project.plan(TWO), *MODEL, "--budget", "1", "--progress", "plain", **env)
     terminal.expect("Continue with a total limit of $2.00?")
     terminal.type("sure\n")
-    terminal.expect("please answer y, n or an amount")
+    terminal.expect_again("Continue with a total limit of $2.00?", after="please answer y, n or an amount")
     terminal.type(f"{typed}\n")
     ran = terminal.ended()
     assert ran.code == code, str(ran)

@@ -33,11 +33,12 @@ def computed(pid: int) -> float:
 async def computing(sandbox: WasmSandbox, eventually: Eventually, but: int = 0) -> int:
     """The worker in which a program computes; none of its own work takes as long."""
 
-    def found() -> int:
-        return next((pid for pid in sandbox.workers if pid != but and computed(pid) - started[pid] > 0.1), 0)
+    started: dict[int, float] = {}
 
-    await eventually(lambda: set(sandbox.workers) - {but}, "there is a worker")
-    started = {pid: computed(pid) for pid in sandbox.workers}
+    def found() -> int:
+        since = {pid: computed(pid) - started.setdefault(pid, computed(pid)) for pid in sandbox.workers if pid != but}
+        return next((pid for pid, seconds in since.items() if seconds > 0.1), 0)
+
     return int(await eventually(found, "a program computes"))
 
 
