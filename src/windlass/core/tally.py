@@ -176,12 +176,12 @@ class HistoryTally:
             kind = StepKind(plan, step.step or REPLACED, step.tool, step.runtime, step.model, step.role)
             if step.ended is None:  # it counts where its execution does
                 step = msgspec.structs.replace(step, ended=ended)
-            for share in step.shares:
-                part = _part(step, share)
-                of_part = kind._replace(runtime=share.runtime, model=share.model)
-                self._steps[sign, of_part, step.status, step.category].append(part)
             if not step.shares:
                 self._steps[sign, kind, step.status, step.category].append(step)
+                continue
+            for share in step.shares:
+                of_part = kind._replace(runtime=share.runtime, model=share.model)
+                self._steps[sign, of_part, step.status, step.category].append(_part(step, share))
 
     @property
     def cells(self) -> dict[Place, HistoryCell]:
@@ -203,7 +203,7 @@ class HistoryTally:
             for spans, same in self._by_day(steps):
                 cell = _sum_of(same, [step.worked_s for step in same if step.attempts and step.step])
                 cell.runs = len([step for step in same if step.step])
-                cell.idle = len([step for step in same if step.step and not has_run(step)])
+                cell.idle = len([step for step in same if not step.attempts and step.step and not has_run(step)])
                 cell.items = sum([step.items for step in same])
                 for span in spans:
                     cells[span, kind, status, category].add(cell, sign)
