@@ -20,6 +20,7 @@ __all__ = ["register"]
 
 config_app = Group("config", help="Show and change settings.")
 Key = Annotated[str, Argument(metavar="KEY", help="A setting like grace or budget.day")]
+Value = Annotated[str, Argument(metavar="VALUE", help="As in TOML; other text is taken as it is")]
 Project = Annotated[bool, Option("--project", help="In the project's file instead of your own")]
 
 
@@ -62,7 +63,7 @@ def get(key: Key, as_json: AsJson = False, home: Home = None) -> None:
 
 def set_value(
     key: Key,
-    value: Annotated[str, Argument(metavar="VALUE", help="As in TOML; other text is taken as it is")],
+    value: Value,
     project: Project = False,
     home: Home = None,
 ) -> None:
@@ -77,7 +78,7 @@ def set_value(
 
 def add(
     key: Key,
-    value: Annotated[str, Argument(metavar="VALUE", help="As in TOML; other text is taken as it is")],
+    value: Value,
     project: Project = False,
     home: Home = None,
 ) -> None:

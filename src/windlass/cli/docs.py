@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Annotated
 
@@ -32,14 +31,13 @@ def docs(
     windlass docs plans | less
     windlass docs guides/nightly
     """
-    found = [
-        path for path in sorted(PAGES.rglob("*.md")) if path.parent.name != "decisions"
-    ]  # those are for developers
-    pages = {path.relative_to(PAGES).with_suffix("").as_posix(): path for path in found}
+    pages = {path.relative_to(PAGES).with_suffix("").as_posix(): path for path in sorted(PAGES.rglob("*.md"))}
+    pages = {
+        name: path for name, path in pages.items() if not name.startswith("decisions/")
+    }  # those are for developers
     if not pages:
-        raise UsageError(
-            "this installation has no pages", advice=("install it anew: pip install --force-reinstall windlass",)
-        )
+        anew = "install it anew: pip install --force-reinstall windlass"
+        raise UsageError("this installation has no pages", advice=(anew,))
     if page is None:
         width = max(map(len, pages))
         for name, path in pages.items():
@@ -48,8 +46,10 @@ def docs(
         return
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in pages:
-        near = difflib.get_close_matches(name, pages, 1)
-        meant = f"; did you mean `{near[0]}`?" if near else ""
+        from windlass.plan.schema import nearest
+
+        near = nearest(name, pages)
+        meant = f"; did you mean `{near}`?" if near else ""
         raise UsageError(f"there is no page {page!r}{meant}", advice=("see all pages: windlass docs",))
     out_lines(pages[name].read_text(encoding="utf-8").rstrip("\n"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,9 +42,11 @@ def init(
 ) -> None:
     """Write a plan to begin with, and make the home of its executions."""
     if template not in TEMPLATES:
+        from windlass.plan.schema import nearest
+
         known = "\n".join(f"  {name:<9} {about}" for name, about in TEMPLATES.items())
-        near = difflib.get_close_matches(template, TEMPLATES, 1)
-        meant = f"; did you mean `{near[0]}`?" if near else ""
+        near = nearest(template, TEMPLATES)
+        meant = f"; did you mean `{near}`?" if near else ""
         raise UsageError(f"there is no template {template!r}{meant}; there are:\n{known}")
     if file.suffix == ".json":
         raise UsageError(f"the templates are YAML, and {file} is a name for JSON: choose one like plan.yaml")

@@ -87,7 +87,7 @@ def texts_of(kind: SchedulerKind, command: TickCommand, env: Mapping[str, str] =
 
 
 def missing_in_timer(kind: SchedulerKind, names: list[str]) -> list[str]:
-    """Those of the variables that the timer of a kind does not have now."""
+    """Variables that the timer of a kind lacks now."""
     if not names:
         return []
     if kind is SchedulerKind.LAUNCHD:

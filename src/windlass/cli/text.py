@@ -234,7 +234,8 @@ def _skipped_by(state: State, failed: str) -> list[str]:
         for after in graph.dependents[gone]:
             if after not in lost and gone not in graph.in_charge.get(after, ()):
                 lost[after] = None
-                queue += [after] if state.steps[after].spec.importance != "optional" else []
+                if state.steps[after].spec.importance != "optional":
+                    queue.append(after)
     return list(lost)
 
 

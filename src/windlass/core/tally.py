@@ -51,6 +51,8 @@ _EDGES = [
 """The end of each bucket, which is the beginning of the next."""
 MEGABYTES = 1e6
 """The unit of memory in buckets: the first of them ends at a kilobyte."""
+_RAN = ("completed", "failed")
+"""A step without an attempt that ended so came to a result all the same, as an empty `foreach` does."""
 _QUARTER = 900
 """Seconds; every time zone is a whole number of these away from UTC."""
 
@@ -203,7 +205,7 @@ class HistoryTally:
             for spans, same in self._by_day(steps):
                 cell = _sum_of(same, [step.worked_s for step in same if step.attempts and step.step])
                 cell.runs = len([step for step in same if step.step])
-                cell.idle = len([step for step in same if not step.attempts and step.step and not has_run(step)])
+                cell.idle = len([step for step in same if not step.attempts and step.step and step.status not in _RAN])
                 cell.items = sum([step.items for step in same])
                 for span in spans:
                     cells[span, kind, status, category].add(cell, sign)
@@ -251,11 +253,6 @@ def _sum_of(records: Sequence[ExecutionRecord] | Sequence[StepRecord], timed: li
         _buckets(timed),
         _buckets([record.memory / MEGABYTES for record in records if record.memory is not None]),
     )
-
-
-def has_run(step: StepRecord) -> bool:
-    """True unless it was skipped, or its execution stopped, before its first attempt."""
-    return step.attempts > 0 or step.status in ("completed", "failed")
 
 
 def _part(step: StepRecord, share: ModelUsage) -> StepRecord:

@@ -218,12 +218,10 @@ def _of_step(
             if not known[program]:
                 where = "is not there" if "/" in program else "is not on PATH"
                 yield _Lack(f"the program {program} {where}", f"install {program}")
-        yield from _values_of(plan, step, env)
         for name in _held_back(step, env):
             advice = f"{missing_variable(name, env).advice}; or set it in `env` of the step"
             yield _Lack(f"${name} is set here, but held back from steps", advice, may_work=True)
-    else:
-        yield from _values_of(plan, step, env)
+    yield from _values_of(plan, step, env)
 
 
 def _values_of(plan: Plan, step: Step, env: Mapping[str, str]) -> Iterator[_Lack]:

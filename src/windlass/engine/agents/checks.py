@@ -127,8 +127,9 @@ class WorkChecks:
             self._again = False
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
         checked = ev.AgentChecked(now, step, attempt, number, tuple(results), restored, touched)
-        which = f"{'check' if self._uses else 'try'} {number} of {self._tries}"
-        which = which if number else "check before the agent goes on"
+        which = "check before the agent goes on"
+        if number:
+            which = f"{'check' if self._uses else 'try'} {number} of {self._tries}"
         if checked.passed:
             root, tree = await files_seen(self._call, results)
             await self._contact.record(msgspec.structs.replace(checked, root=root, tree=tree))
