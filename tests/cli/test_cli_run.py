@@ -238,6 +238,12 @@ def test_c5_the_words_of_a_program_that_failed_stand_apart_from_those_of_the_eng
     assert "✗ test failed (it causes these to be skipped: deploy): exit code 1\n" in ran.err
 
 
+def test_c1_progress_has_the_time_of_all_attempts_of_a_step(project: Project, windlass: Windlass) -> None:
+    retry = "retry: {max: 1, delay: 1ms, on: [logic]}"
+    plan = project.plan(f"steps: [{{id: a, run: 'test -e once || {{ touch once; false; }}', {retry}}}]")
+    assert re.search(r"✓ a  [\d.]+ s, 2 attempts\n", windlass("run", plan).err)
+
+
 # ── progress ─────────────────────────────────────────────────────────────────────────────────────────
 
 

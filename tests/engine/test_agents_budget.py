@@ -354,6 +354,18 @@ async def test_e1_what_was_used_before_a_crash_counts_in_the_budget(
         assert (cost.tokens_in, cost.unknown, total.reserved_usd) == (40 if how == "resume" else 30, 1, 0.0)
 
 
+async def test_e1_an_agent_that_died_before_its_first_report_is_unknown_in_the_budget(project: Project) -> None:
+    ledger = SqliteLedger(project.path / "ledger.db")
+    world = AgentWorld(project, cli(Turn().hang()), ledger=ledger)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await occurred(execution, ev.AgentBegan)
+        cut = await world.cut_off(execution.id, lambda event: isinstance(event, ev.AgentBegan))
+        async with cut.engine() as other:
+            cost = (await other.cancel(execution.id)).cost
+        assert ((await row(ledger)).unknown, cost.unknown) == (1, 1)
+
+
 # -- together ------------------------------------------------------------------------------------
 
 
