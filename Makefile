@@ -38,9 +38,12 @@ $(QUICKJS): scripts/fetch_quickjs.py src/windlass/sandbox/quickjs.py | $(VENV)/.
 dashboard: | $(VENV)/.installed
 	$(BIN)/python scripts/build_dashboard.py || echo "windlass serve has no pages yet; all else works. Try again: make dashboard"
 
-# Debian's programs for the tests: a real browser, and bubblewrap. Where they cannot be had, those tests say so.
+# Debian's programs for the tests: a real browser, the same without windows (its pages take a sixth of the computing), and
+# bubblewrap. Where they cannot be had, those tests say so, or use the browser.
+APT := apt-get -qq install -y --no-install-recommends
 $(VENV)/.debian: | $(VENV)/.installed
-	{ command -v chromium && command -v bwrap; } >/dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium bubblewrap >/dev/null; } || echo "these are not here: apt-get install chromium bubblewrap"
+	{ command -v chromium && command -v bwrap; } >/dev/null || { apt-get -qq update && $(APT) chromium bubblewrap >/dev/null; } || echo "these are not here: apt-get install chromium bubblewrap"
+	command -v chromium-headless-shell >/dev/null || $(APT) chromium-headless-shell >/dev/null || echo "the tests of pages take longer without it: apt-get install chromium-headless-shell"
 	touch $@
 
 # The real OpenCode for tests. Its install script is not run: the platform's binary comes in a package of its own.
@@ -113,7 +116,7 @@ bench: dev
 
 # Fails if a step costs over a tenth more instructions than benchmarks/instructions.json says. Takes some minutes.
 check-instructions: dev
-	command -v valgrind >/dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends valgrind >/dev/null; } || echo "this is not here: apt-get install valgrind"
+	command -v valgrind >/dev/null || { apt-get -qq update && $(APT) valgrind >/dev/null; } || echo "this is not here: apt-get install valgrind"
 	$(BIN)/python -m benchmarks.instructions --check
 
 soak: dev

@@ -21,13 +21,14 @@ from urllib.request import ProxyHandler, build_opener
 from waiting import PATIENCE, wait_until
 from websockets.asyncio.client import ClientConnection, connect
 
+from windlass.tools.browser.chromium import NAMES
+
 __all__ = ["Page", "browser", "find_chromium"]
 
 
 def find_chromium() -> str | None:
     """Where it is, as `make dev` or the machine's owner has put it."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return next((path for name in names if (path := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Page:

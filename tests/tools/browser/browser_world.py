@@ -17,6 +17,7 @@ from windlass.ports import Call, Tool
 from windlass.process import Supervisor
 from windlass.settings import BrowserSettings, NetworkSettings
 from windlass.tools.browser import BrowserTools
+from windlass.tools.browser.chromium import NAMES
 
 __all__ = ["SHARED", "Web", "browsers", "drivers", "find_chromium", "page"]
 
@@ -25,8 +26,7 @@ SHARED = pytest.mark.asyncio(loop_scope="session")
 
 
 def find_chromium() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-    return next((path for name in names if (path := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 def page(body: str, status: int = 200, **headers: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -190,7 +191,11 @@ def _sweep_as_later(folder: Path, left: Path) -> None:
         tempfile.tempdir = before
 
 
-async def test_h2_a_plan_opens_reads_and_keeps(project: Any, web: Web) -> None:
+@pytest.mark.parametrize("program", [None, "chromium"], ids=["the first found", "with windows"])
+async def test_h2_a_plan_opens_reads_and_keeps(project: Any, make_web: Callable[..., Web], program: str | None) -> None:
+    if program is not None and shutil.which(program) is None:
+        pytest.skip("that one is not installed")
+    web = make_web(path=program)
     async with serve({"/": page("<h1>Prices</h1><table><tr><td>Tea<td>3</tr></table>")}) as server:
         plan = Plan(
             steps=[
