@@ -47,7 +47,7 @@ from benchmarks.workspaces import FILES, snapshot_cost
 from windlass import ToolError
 
 FOLDER = Path(".bench")
-PEER_SCENARIOS = ("sequential", "concurrent")
+PEER_SCENARIOS = ("sequential", "concurrent", "looking")
 PEER_ROUNDS = 3
 
 

@@ -40,6 +40,7 @@ SCENARIOS = {
     for scenario in (
         Scenario("sequential", executions=1, steps_each=1_000, at_once=1),
         Scenario("concurrent", executions=200, steps_each=10, at_once=50),
+        Scenario("looking", executions=1, steps_each=1_000, at_once=1),
     )
 }
 

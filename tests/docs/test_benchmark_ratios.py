@@ -31,5 +31,7 @@ def test_a_ratio_that_is_better_or_new_or_worse_by_less_is_not() -> None:
 def test_the_names_of_recorded_ratios_are_those_of_the_benchmarks() -> None:
     names = ratios.recorded().keys()
     assert {text for _scenario, text in SCENARIOS.values()} & names
-    peers = {f"{scenario}: Windlass over {peer}" for scenario in ("sequential", "concurrent") for peer in PEERS}
+    peers = {
+        f"{scenario}: Windlass over {peer}" for scenario in ("sequential", "concurrent", "looking") for peer in PEERS
+    }
     assert peers <= names
