@@ -17,6 +17,7 @@ from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.budget import Scope, Standing, day_of, money, month_of, shown
 from windlass.core.state import State
+from windlass.core.transitions import StepStatus
 from windlass.notify.texts import Occasion, Wording, plain
 from windlass.ports import Note
 from windlass.settings.tables import LOCAL_CHANNELS, NotifyRule
@@ -43,6 +44,9 @@ _SPENT = (ev.UsageReported, ev.AttemptFinished, ev.AttemptFailed, ev.AttemptStop
 """After these the ledger has the spending: an attempt's reservation is settled before its end is recorded."""
 _TOLD = (ev.ApprovalAsked, ev.StepWaiting, ev.ExecutionFinished, ev.ExecutionPaused)
 _OF_INTEREST = frozenset({*_WORK, *_SPENT, *_TOLD})
+_END_KINDS = {"failed": ("failed",), "partial": ("failed", "done")}
+"""The kinds of an end; of every other end it is `done`. A partial one has failed steps and results: it is told to both
+kinds of rule, as a failure."""
 
 
 class NoteMaker:
@@ -209,22 +213,26 @@ class ExecutionWatch:
     def _finished(self, event: ev.ExecutionFinished, seq: int) -> Occasion:
         state, failure = self._state, event.error
         lines = [f"{self._plan} is {event.status}.", f"Execution {state.id}."]
+        title = f"{self._plan}: {event.status}"
         if failure is not None:
-            where = f"Step {plain(failure.where)}" if failure.where else "It"
-            lines.append(f"{where} failed: {failure.category}.")
+            where = f"step {plain(failure.where)}" if failure.where in state.steps else "it"
+            lines.append(f"{where[0].upper()}{where[1:]} failed: {failure.category}.")
+            others = [s.id for s in state.top_level() if s.status is StepStatus.FAILED and s.error != failure]
+            if others:
+                lines.append(f"Also failed: {_first_of(others)}.")
+            if event.status == "partial":
+                title += f", {where} failed"
         if event.lacks:
-            more = f" and {len(event.lacks) - 5} more" if len(event.lacks) > 5 else ""
-            lines.append(f"Without a result: {', '.join(map(plain, event.lacks[:5]))}{more}.")
-        failed = event.status == "failed"
+            lines.append(f"Without a result: {_first_of(event.lacks)}.")
         began = state.started_at or state.created_at
         data = self._data(status=event.status)
         if failure is not None:
             data |= {"step": failure.where, "category": str(failure.category)}
         return Occasion(
-            ("failed" if failed else "done",),
+            _END_KINDS.get(event.status, ("done",)),
             f"finished {seq}",
             event.at,
-            f"{self._plan}: {event.status}",
+            title,
             (*lines, *self._cost()),
             data,
             (f"status {state.id}",),
@@ -331,6 +339,11 @@ def _used_up(scope: Scope, unit: str, limit: float, used: float, state: State, n
         ("budget",),
         everywhere=scope.name in ("day", "month"),
     )
+
+
+def _first_of(steps: Sequence[str]) -> str:
+    more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
+    return f"{', '.join(map(plain, steps[:5]))}{more}"
 
 
 def _quoted(text: str) -> str:
