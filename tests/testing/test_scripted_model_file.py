@@ -15,6 +15,7 @@ from windlass.errors import UsageError
 from windlass.testing import Reply, ScriptedModel
 from windlass.testing.scripted.script_file import read_script
 
+HERE = Path(__file__).parent
 EVERY_KIND = """
 - say: hello
   tokens_in: 30
@@ -132,3 +133,56 @@ def test_as_a_program_it_says_what_is_wrong_with_its_script(tmp_path: Path) -> N
     out, err = program.communicate(timeout=180)
     assert (program.returncode, out) == (2, "")
     assert "missing.yaml cannot be read" in err
+
+
+def ask_shell(*more: str) -> list[str]:
+    """A command that asks the model by the address in its environment, and does more."""
+    asks = "import os, sys; from wire_client import say; print(say(os.environ['ANTHROPIC_BASE_URL'], 'x'))"
+    return ["--", sys.executable, "-c", "; ".join([f"import sys; sys.path.insert(0, {str(HERE)!r}); {asks}", *more])]
+
+
+def test_i1_a_command_is_pointed_at_the_model_and_its_exit_code_counts(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("- say: from afar\n")
+    program = start_program(str(script), "--check", *ask_shell("sys.exit(7)"))
+    out, err = program.communicate(timeout=180)
+    assert (program.returncode, out, err) == (7, "from afar\n", "")
+
+
+def test_i1_with_check_a_command_that_leaves_replies_fails(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("- say: from afar\n- say: and more\n")
+    program = start_program(str(script), "--check", *ask_shell())
+    _out, err = program.communicate(timeout=180)
+    assert program.returncode == 1
+    assert "entry 2 of the script ('and more') served 0 of 1 requests" in err
+    program = start_program(str(script), *ask_shell())
+    assert (*program.communicate(timeout=180), program.returncode) == ("from afar\n", "", 0), "nobody wants it checked"
+
+
+def test_i1_a_signal_reaches_the_command(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("- say: from afar\n")
+    program = start_program(
+        str(script), "--", "sh", "-c", "trap 'exit 9' INT; echo ready; while :; do sleep 0.02; done"
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=180)
+    assert program.returncode == 9
+    program = start_program(str(script), "--", "sh", "-c", "echo ready; exec sleep 600")
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    program.send_signal(signal.SIGTERM)
+    program.communicate(timeout=180)
+    assert program.returncode == 128 + signal.SIGTERM
+
+
+def test_i1_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("- say: from afar\n")
+    program = start_program(str(script), "--", "no-such-command")
+    out, err = program.communicate(timeout=180)
+    assert (program.returncode, out) == (2, "")
+    assert "no-such-command cannot be run: No such file or directory" in err

@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from windlass.errors import UsageError
 from windlass.testing.scripted.conversation import Aside, ReplyScript, ScriptedConversation, Served, SideQuestions
 from windlass.testing.scripted.http import Serving
 from windlass.testing.scripted.reply import Received, Reply, ToolUse
 from windlass.testing.scripted.script_file import read_script
 from windlass.testing.scripted.serve import serve
 
-__all__ = ["Received", "Reply", "ScriptedModel", "Served", "ToolUse", "serve_file"]
+__all__ = ["Received", "Reply", "ScriptedModel", "Served", "ToolUse"]
 
 PATIENCE = 60.0
 """Seconds that `wait_for` waits by default."""
@@ -148,27 +145,3 @@ class ScriptedModel:
     def _missing(self, count: int, timeout: float) -> str:
         wrong = f"; errors: {'; '.join(self.errors)}" if self.errors else ""
         return f"{len(self.requests)} of {count} requests came within {timeout:g} s, {len(self.asides)} asides{wrong}"
-
-
-# -- as a program --------------------------------------------------------------------------------------
-
-
-def serve_file(script: Path, port: int = 0, *, check: bool = False) -> int:
-    """Serve a script's file until SIGTERM or SIGINT; the first line on stdout is the address. Gives the exit code."""
-    # Blocked before the thread begins, so that they wait here for `sigwait` and end nothing halfway.
-    ends = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    try:
-        model = ScriptedModel.from_file(script, port=port).start()
-    except OSError as error:
-        raise UsageError(f"port {port} cannot be used: {error.strerror}") from error
-    sys.stdout.write(f"{model.url}\n")
-    sys.stdout.flush()
-    signal.sigwait(ends)
-    model.stop()
-    try:
-        model.check()
-    except AssertionError as unhappy:
-        sys.stderr.write(f"{unhappy}\n")
-        return 1 if check else 0
-    return 0
