@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from windlass.errors import NotPermitted, UsageError
+from windlass.homes import not_saved
 
 __all__ = ["Trust"]
 
@@ -50,10 +51,13 @@ class Trust:
 
     def _keep(self, trusted: set[str]) -> None:
         folders = sorted(trusted)
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({"folders": folders}, indent=2))
-        draft.replace(self._file)
+        try:
+            draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_text(json.dumps({"folders": folders}, indent=2))
+            draft.replace(self._file)
+        except OSError as error:
+            raise not_saved("the list of trusted folders cannot be saved in", draft.parent, error) from error
 
     def folders(self) -> list[str]:
         """Every trusted folder."""
@@ -61,8 +65,13 @@ class Trust:
             found = json.loads(self._file.read_text())["folders"]
             if not isinstance(found, list):
                 raise TypeError("`folders` is not a list")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise NotPermitted(
+                f"the list of trusted folders, {self._file}, cannot be read: {error.strerror}",
+                advice=(f"inspect it: ls -l {self._file}",),
+            ) from error
+        except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._file} is damaged: {error}", advice=(f"remove it: rm {self._file}",)) from error
         return [str(folder) for folder in found]

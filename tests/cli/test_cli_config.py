@@ -105,3 +105,35 @@ def test_c6_a_step_cannot_change_the_settings(project: Project, windlass: Windla
     ran = windlass("run", project.plan("steps: [{id: a, run: windlass config set permissions.mode allow}]"), code=1)
     assert "only a person can answer that" in ran.err
     assert windlass("config", "list").err.startswith("Nothing is set")
+
+
+def test_i1_a_folder_of_the_user_that_cannot_be_used_is_told_in_words(project: Project, windlass: Windlass) -> None:
+    nobody = {"HOME": "/dev/null", "XDG_CONFIG_HOME": "/dev/null", "SHELL": "/bin/bash"}
+    assert windlass("trust", **nobody).out == "", "nothing is trusted, and nothing is damaged"
+    kept = {
+        "your settings": [["config", "set", "grace", "3"], ["config", "add", "env_allow", "A"]],
+        "the list of trusted folders": [["trust", "."], ["trust", "--revoke", "."]],
+    }
+    for what, commands in kept.items():
+        for command in commands:
+            said = windlass(*command, code=4, **nobody).err
+            assert f"{what} cannot be saved in /dev/null/windlass: Not a directory\n" in said
+            assert "→ name a folder that you can write to: export XDG_CONFIG_HOME=DIR\n" in said
+    for command in (["schedule", "install", "--with", "systemd"], ["--install-completion"]):
+        assert " cannot be written: Not a directory\n" in windlass(*command, code=2, **nobody).err
+
+
+def test_i1_a_list_of_trusted_folders_that_cannot_be_read_is_not_called_damaged(
+    project: Project, windlass: Windlass
+) -> None:
+    (project.user / ".config" / "windlass" / "trusted.json").mkdir(parents=True)
+    said = windlass("trust", ".", code=4).err
+    assert "trusted.json, cannot be read: Is a directory" in said
+    assert "rm " not in said
+
+
+def test_i1_a_setting_of_a_project_can_be_the_first_thing_in_its_home(project: Project, windlass: Windlass) -> None:
+    project.home.mkdir(mode=0o700)
+    windlass("config", "set", "grace", "3", "--project")
+    assert windlass("config", "get", "grace").out == "3.0\n"
+    windlass("run", project.plan("steps: [{id: a, run: echo a}]"))

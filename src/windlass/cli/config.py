@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, remember_home, say
 from windlass.errors import UsageError
-from windlass.homes import find_home, user_folder
+from windlass.homes import find_home, prepare_home, user_folder
 from windlass.settings import Settings, load_settings
 from windlass.settings.origins import settings_table
 from windlass.settings.tables import nearest
@@ -116,6 +116,8 @@ def _write(path: list[str], change: Any, line: str, project: bool, home: str | N
     file = (folder if project else user_folder()) / "config.toml"
     if project and not folder.is_dir():
         raise UsageError(f"there is no home of a project yet: {folder}", advice=("make one: windlass init",))
+    if project:
+        prepare_home(folder)  # an empty one is marked as the user's own before there is something in it
     change_file(
         file,
         change,

@@ -25,7 +25,7 @@ from windlass.homes.find import (
     prepare_home,
     require_adoptable,
 )
-from windlass.homes.names import HOME_FILE, STATE_NAMES, user_folder
+from windlass.homes.names import HOME_FILE, STATE_NAMES, not_saved, user_folder
 from windlass.homes.proof import check_database, home_id, is_in_home, mark_home_as_ours, write_home_id
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "locate",
     "look_at",
     "mark_home_as_ours",
+    "not_saved",
     "prepare_home",
     "require_adoptable",
     "user_folder",

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from windlass.errors import UsageError
+from windlass.errors import NotPermitted, UsageError
 
-__all__ = ["DATABASE", "HARMLESS", "HOME_FILE", "STATE_NAMES", "user_folder"]
+__all__ = ["DATABASE", "HARMLESS", "HOME_FILE", "STATE_NAMES", "not_saved", "user_folder"]
 
 HOME_FILE = "home.json"
 """The id of a home, and the proof that its user made it."""
@@ -47,3 +47,11 @@ def user_folder(env: Mapping[str, str] = os.environ) -> Path:
                 advice=("name one: export XDG_CONFIG_HOME=DIR",),
             ) from error
     return Path(base) / "windlass"
+
+
+def not_saved(what: str, folder: Path, error: OSError) -> NotPermitted:
+    """The error where `what` (`your settings cannot be saved in`) is true of the user's folder."""
+    return NotPermitted(
+        f"{what} {folder}: {error.strerror}",
+        advice=("name a folder that you can write to: export XDG_CONFIG_HOME=DIR",),
+    )

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windlass.errors import NotPermitted
-from windlass.homes.names import DATABASE, HARMLESS, HOME_FILE, user_folder
+from windlass.homes.names import DATABASE, HARMLESS, HOME_FILE, not_saved, user_folder
 from windlass.homes.safety import folder_flaw
 
 __all__ = [
@@ -196,10 +196,7 @@ def make_key(folder: Path) -> bytes:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(folder / "home.key", os.urandom(32).hex() + "\n")
     except OSError as error:
-        raise NotPermitted(
-            f"the key of your homes cannot be created in {folder}: {error.strerror}",
-            advice=("name a folder that you can write to: export XDG_CONFIG_HOME=DIR",),
-        ) from error
+        raise not_saved("the key of your homes cannot be created in", folder, error) from error
     key = read_key(folder)
     assert key is not None, "it was removed a moment ago"
     return key

@@ -20,6 +20,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from windlass.errors import UsageError
+from windlass.homes import not_saved, user_folder
 
 __all__ = ["add_allowed", "change_file", "with_added", "with_value", "without_value"]
 
@@ -46,6 +47,17 @@ def change_file(
 
     Where `change` gives None, nothing is written, and the user gets the advice. With `dry` nothing is written either.
     """
+    try:
+        _change(file, change, advice, check, dry=dry)
+    except OSError as error:
+        if file.parent == user_folder():
+            raise not_saved("your settings cannot be saved in", file.parent, error) from error
+        raise UsageError(f"nothing was saved: {file}: {error.strerror}") from error
+
+
+def _change(
+    file: Path, change: Callable[[str], str | None], advice: str, check: Callable[[str], None] | None, *, dry: bool
+) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = file.resolve()  # a link to the real file stays one
     with _locked(file.with_name(f".{file.name}.lock")):

@@ -134,7 +134,7 @@ class McpServerSettings(CheckedValue):
 
 class BrowserSettings(CheckedValue):
     path: str | None = None
-    """The browser, where it is not the one that is found: chromium, google-chrome."""
+    """The browser, where it is not the one that is found: chromium-headless-shell, chromium, google-chrome."""
     pages: int = field(default=4, ge=1, le=64)
     """Pages that may be open at the same time."""
     timeout: Duration = 30.0
