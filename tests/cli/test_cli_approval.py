@@ -157,6 +157,7 @@ def test_c6_in_a_terminal_no_denies_an_empty_line_decides_later_and_anything_els
     ran = terminal.ended()
     assert ran.code == 3, ran
     (execution,) = project.ids()
+    assert "paused (approval)" in ran.err, "as without a terminal"
     assert f"windlass resume {execution}" in ran.err
     terminal = windlass.terminal("resume", execution)
     terminal.expect("Allow it?")

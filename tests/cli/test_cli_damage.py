@@ -26,8 +26,8 @@ async def damaged(project: Project) -> dict[str, int]:
             execution = await engine.start(ASKS, hold=False)
             await execution.wait()
             names.append(execution.id)
-        await engine.create(WORK)
-        left = await engine.create(WORK)
+        await engine.create(WORK, to_start=True)
+        left = await engine.create(WORK, to_start=True)
     found = {name: damage(project.home, name, kind) for name, kind in zip(names, DAMAGES, strict=False)}
     return {**found, left: damage(project.home, left, "the first event cut")}
 

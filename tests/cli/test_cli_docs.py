@@ -24,6 +24,7 @@ def test_i1_the_pages_are_listed_with_their_titles_and_printed_whole(windlass: W
     assert "decisions" not in listed
     for name in ("plans", "plans.md", "docs/plans.md"):
         assert windlass("docs", name).out == (PAGES / "plans.md").read_text(encoding="utf-8")
+    assert windlass("docs", "nightly").out == (PAGES / "guides" / "nightly.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("name", "meant"), [("plan", "plans"), ("guides/nightli", "guides/nightly")])

@@ -36,6 +36,11 @@ def test_i1_doctor_says_what_is_present(project: Project, windlass: Windlass) ->
     ran = windlass("doctor")
     assert f"✓ journal: {project.home / 'windlass.db'}, 1 execution" in ran.out
     assert "✗" not in ran.out
+    assert "✓ settings: no file, so the defaults hold; yours would be " in ran.out
+    project.user_file("config.toml", "")
+    settings = checks(windlass("doctor", "--json").json)["settings"]["detail"]
+    assert settings.endswith("config.toml")
+    assert str(project.home) not in settings, "it has none"
 
 
 def test_g1_doctor_starts_a_worker_of_the_sandbox_and_leaves_nothing_behind(

@@ -39,6 +39,16 @@ def test_i1_a_template_runs_as_it_is(project: Project, windlass: Windlass, templ
         assert len(list((project.path / "backups").glob("*.tar.gz"))) == 1
 
 
+def test_i1_the_ci_template_publishes_what_was_tested_or_takes_it_back(project: Project, windlass: Windlass) -> None:
+    windlass("init", "ci")
+    windlass("run", "plan.yaml", *QUIET, code=3)
+    windlass("approve", "@last", "publish")
+    project.file("dist/version.txt", "changed after the yes")
+    project.file("published.txt", "left by a release that failed")
+    windlass("resume", "@last", *QUIET, code=1)
+    assert not (project.path / "published.txt").exists()
+
+
 def test_i1_a_template_is_not_written_into_a_json_file(project: Project, windlass: Windlass) -> None:
     assert "the templates are YAML" in windlass("init", "first", "--file", "plan.json", code=2).err
     assert not (project.path / "plan.json").exists()

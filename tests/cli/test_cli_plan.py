@@ -59,6 +59,11 @@ REFUSED = {
     "{id: a, prompt: x, skills: [nosuch]}": "there is no skill 'nosuch'",
     "{id: a, prompt: x, output: {type: objekt}}": "its `output` is not a schema that can be used",
     "{id: a, prompt: x, runtime: claude}": "did you mean claude-code?",
+    "{id: a, prompt: x, foreach: [cli], runtime: '{{ item }}'}": "`runtime` takes no template: its names are looked up",
+    "{id: a, prompt: x, foreach: [senior], agent: '{{ item }}'}": "`agent` takes no template",
+    "{id: a, prompt: x, skills: ['{{ inputs.x }}']}": "`skills` takes no template",
+    "{id: a, prompt: x, model: '{{ inputs.x }}'}": "`model` refers to `inputs.x`, which is not an input",
+    "{id: a, prompt: x, workspace: {kind: worktree, files: ['{{ steps.b.output }}']}}": "refers to `steps.b`",
     "{id: a, prompt: x}]\nruntime: claude\ntools: [": "plan.yaml:2:1: `runtime`: there is no runtime 'claude'",
 }
 """Plans of one step that cannot run, and the reason."""

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from windlass import Plan, Step
+from windlass import open as open_engine
+
 if TYPE_CHECKING:
     from conftest import Project, Windlass
 
@@ -38,6 +41,28 @@ def test_d6_a_detached_run_prints_only_its_id_and_goes_on_after_its_parent(
     until(lambda: project.state(told["id"]).status == "completed")
     log = project.home / "executions" / execution / "driver.log"
     until(lambda: "completed" in log.read_text(), "the driver's own last words")
+
+
+async def test_d6_what_nobody_asked_to_start_is_not_said_to_be_cut_off(project: Project, windlass: Windlass) -> None:
+    plan = Plan(name="later", steps=[Step(id="a", run="echo a >> ran")])
+    async with open_engine() as engine:
+        created = await engine.create(plan)
+        forked = await engine.fork(created)
+        begun = await engine.create(plan, to_start=True)
+        assert [head.id for head in await engine.orphans()] == [begun], "its driver died before it began"
+        await (await engine.resume(begun)).wait()
+        (project.path / "ran").unlink()
+    listed = windlass("list").out
+    for execution in (created, forked):
+        assert f"pending    later (not started: windlass resume {execution})" in listed
+    assert "later  pending (not started): 1 pending" in windlass("status", created).out
+    assert windlass("status", created, "--json").json["reason"] == "not started"
+    assert "cut off" not in windlass("run", project.plan("steps: [{id: b, run: 'true'}]", "other.yaml")).err
+    assert windlass("resume", "--all").err == "nothing to resume\n"
+    assert project.lines("ran") == []
+    windlass("resume", created)
+    assert project.lines("ran") == ["a"]
+    assert windlass("status", created, "--json").json["reason"] is None
 
 
 def test_d6_what_a_killed_driver_left_behind_is_told_and_resumed(

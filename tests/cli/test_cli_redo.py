@@ -40,6 +40,17 @@ def test_d10_what_is_printed_after_a_failure_can_be_typed_and_leads_to_the_end(
     assert f"windlass fork {execution} --from a" in refused.err
 
 
+def test_d10_a_step_that_ran_for_a_failure_is_no_result_once_the_failure_is_mended(
+    project: Project, windlass: Windlass
+) -> None:
+    undo = "{id: undo, when: steps.publish.status == 'failed', run: echo undone}"
+    plan = f"steps: [{{id: publish, run: test -e ok}}, {undo}, {{id: note, run: echo noted}}]"
+    assert windlass("run", project.plan(plan), code=1).out == "undo: undone\nnote: noted\n"
+    (project.path / "ok").touch()
+    (execution,) = project.ids()
+    assert windlass("retry", execution, "publish").out == "note: noted\n"
+
+
 def test_d10_where_the_folder_has_moved_nothing_is_written_until_another_is_named(
     project: Project, windlass: Windlass
 ) -> None:

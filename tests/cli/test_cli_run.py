@@ -128,6 +128,26 @@ def test_i1_a_dry_run_checks_and_shows_and_runs_nothing(project: Project, windla
     assert not (project.path / "ran").exists()
 
 
+def test_c6_a_dry_run_names_the_questions_that_can_come(project: Project, windlass: Windlass) -> None:
+    plan = project.plan(
+        """
+        inputs: {go: true}
+        steps:
+          - {id: a, run: echo a, when: inputs.go, approve: always}
+          - {id: b, run: echo b, when: "steps.a.output.stdout == ''", approve: always}
+        """
+    )
+    shown = windlass("run", plan, "--dry-run").out
+    assert "will ask before: a\n" in shown
+    assert "may ask before, if results of other steps let them run: b\n" in shown
+    told = windlass("run", plan, "--dry-run", "--json").json
+    assert (told["asks"], told["may_ask"]) == (["a", "b"], ["b"])
+    nothing = windlass("run", plan, "--dry-run", "-i", "go=false").out
+    assert "ask before" not in nothing
+    assert "waiting for" not in nothing
+    windlass("run", plan, "-i", "go=false")
+
+
 def test_d5_a_dry_run_shows_the_plan_and_warns_of_what_is_missing(project: Project, windlass: Windlass) -> None:
     plan = project.plan("steps: [{id: a, prompt: hi}, {id: b, run: [no-such-program]}]")
     windlass("run", plan, code=2)
@@ -236,6 +256,9 @@ def test_c5_the_words_of_a_program_that_failed_stand_apart_from_those_of_the_eng
     assert ran.err.count(said) == 2, "where the attempt failed, and at the end"
     assert f"✗ test (logic): {said}" in ran.err
     assert "✗ test failed (it causes these to be skipped: deploy): exit code 1\n" in ran.err
+    ran = windlass("run", project.plan("steps: [{id: a, run: 'echo boom >&2; exit 3'}]"), code=1)
+    assert ran.err.count("exit code 3: boom\n") == 2
+    assert "✗ a failed (nothing depends on it): exit code 3\n" in ran.err
 
 
 def test_c1_progress_has_the_time_of_all_attempts_of_a_step(project: Project, windlass: Windlass) -> None:
@@ -328,6 +351,41 @@ def test_i1_a_result_that_cannot_be_written_is_told_without_a_traceback(
         assert "Traceback" not in done.stderr
         assert ("completed: 1 completed" in done.stderr) == command.startswith("run")
     assert project.lines("ran") == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        (">&-", "Bad file descriptor"),
+        ("| true", None),
+        pytest.param(
+            "> /dev/full",
+            "No space left on device",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full"),
+        ),
+    ],
+)
+def test_i1_a_version_that_cannot_be_written_is_told_without_a_traceback(
+    project: Project, where: str, reason: str | None
+) -> None:
+    line = f"{sys.executable} -m windlass --version {where}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], env=project.env, capture_output=True, text=True, check=False)
+    assert done.stderr == (f"windlass: cannot write to standard output: {reason}\n" if reason else "")
+    assert done.returncode == 1 or not reason, "a version that fits into a pipe before its reader leaves is written"
+
+
+def test_i1_a_result_for_a_closed_stdout_is_an_error_and_stderr_has_the_id(
+    project: Project, windlass: Windlass
+) -> None:
+    plan = project.plan("steps: [{id: a, run: echo a}]")
+    for command in ("--json", "--detach"):
+        line = f"{sys.executable} -m windlass run {plan} {command} >&-"
+        done = subprocess.run(["sh", "-c", line], env=project.env, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done
+        assert done.stderr.endswith("windlass: cannot write to standard output: Bad file descriptor\n")
+        newest = windlass("list", "--json").json[0]["id"]
+        assert newest in done.stderr, "an execution without a known id could not be followed"
+    windlass("watch", newest)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")

@@ -71,6 +71,7 @@ def test_l1_triggers_are_paused_and_resumed_by_a_person(project: Project, windla
     (trigger,) = windlass("schedule", "list", "--json").json["triggers"]
     assert (trigger["paused"][:3], trigger["next"]) == ("by ", None)
     assert windlass("schedule", "resume", plan, "night").err == "night is resumed\n"
+    assert windlass("schedule", "resume", plan).err == "night is not paused\n"
     listed = windlass("schedule", "list").out
     assert ", paused" not in listed
     assert ", next 20" in listed
@@ -99,6 +100,8 @@ def test_l1_a_tick_shows_the_time_of_the_triggers_zone_and_says_on_a_terminal_th
     schedule_due_plan(project, windlass, "Asia/Kolkata")
     due = windlass("schedule", "tick").out
     assert re.search(r"yearly: \d{4}-\d\d-\d\d \d\d:\d\d\+05:30 started", due), due
+    (execution,) = project.ids()
+    wait_until(lambda: project.state(execution).status.finished, "the execution ends")
     assert windlass("schedule", "tick").err == "", "a system that calls it once a minute reads nothing"
     terminal = windlass.terminal("schedule", "tick")
     terminal.expect("nothing is due")
@@ -115,8 +118,20 @@ def test_l1_a_tick_that_takes_up_a_killed_execution_says_that_it_is_continued(
     windlass.kill(started["execution"])
     project.file("go", "")
     assert f" continued {started['execution']}\n" in windlass("schedule", "tick").out
-    windlass("watch", started["execution"])
-    assert project.state(started["execution"]).status == "completed"
+    status = wait_until(lambda: s if (s := project.state(started["execution"]).status).finished else None, "it ends")
+    assert status == "completed"
+
+
+def test_l1_a_trigger_is_fired_by_hand_and_why_says_so(project: Project, windlass: Windlass) -> None:
+    plan = project.plan(PLAN)
+    windlass("schedule", "add", plan)
+    fired = windlass("schedule", "fire", plan)
+    found = re.fullmatch(r"night: \S+ \S+ by hand started (\S+)\n", fired.out)
+    assert found, fired.out
+    assert f"Follow with: windlass watch {found[1]}" in fired.err
+    wait_until(lambda: project.state(found[1]).status.finished, "it ends")
+    (firing,) = windlass("schedule", "why", plan, "--json").json["triggers"][0]["firings"]
+    assert (firing["by_hand"], firing["status"], firing["execution"]) == (True, "completed", found[1])
 
 
 def test_l1_a_plan_that_could_not_start_here_is_warned_of_and_why_has_the_advice(
@@ -144,7 +159,7 @@ def test_l1_a_folder_that_is_not_there_is_told_of_as_what_it_is(project: Project
     assert windlass("schedule", "tick").err == "", "it may come later"
     project.file("inbox", "no folder")
     trouble = f"the folder inbox cannot be watched: Not a directory ({project.path / 'inbox'})"
-    assert windlass("schedule", "tick", code=1).err == f"nothing starts {project.path / plan}: {trouble}\n"
+    assert windlass("schedule", "tick", code=1).err == f"nothing starts {project.path / plan} by inbox: {trouble}\n"
     assert f"inbox: inbox/*, {trouble}; last: " in windlass("schedule", "list").out
     assert windlass("schedule", "why", plan).out.startswith(f"inbox: inbox/*, {trouble}\n")
     assert windlass("schedule", "why", plan, "--json").json["triggers"][0]["trouble"] == trouble

@@ -23,6 +23,7 @@ from windlass.core.forecast.calibration import Band
 from windlass.core.forecast.value import Forecast
 from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges, question_id
+from windlass.engine.lookup import find_head
 from windlass.errors import Conflict, JournalError
 from windlass.journal.schema import open_database
 from windlass.journal.sqlite import SqliteJournal
@@ -270,6 +271,24 @@ async def test_d1_heads_are_listed_newest_first_and_found_by_prefix_status_and_l
     assert await ids(text="%") == []
     assert await ids(since=first.created_at, prefix="0a") == ["0a2", "0a1"]
     assert await ids(since=first.created_at + 1e6) == []
+
+
+async def test_l1_the_newest_execution_is_the_last_created_whatever_time_its_id_has(journal: Journal) -> None:
+    for name in ("0b", "0a", "0c", "0b5"):
+        await begin(journal, name, "failed" if name == "0a" else "running")
+
+    async def ids(**filters: Any) -> list[str]:
+        return [found.id for found in await journal.heads(**filters)]
+
+    assert await ids() == ["0b5", "0c", "0a", "0b"]
+    assert await ids(statuses=["running"], limit=2) == ["0b5", "0c"]
+    assert await ids(before="0c", limit=1) == ["0a"]
+    assert (await find_head(journal, "@last")).id == "0b5"
+    assert (await find_head(journal, "@last-failed")).id == "0a"
+    await journal.remove("0c")
+    assert await ids(before="0c") == ["0b5", "0a", "0b"], "a page after one that is gone leaves none out"
+    await journal.remove("0b5", "0a")
+    assert await ids(before="0c") == ["0b"]
 
 
 @pytest.mark.parametrize("prefix", ["%", "_", "0_", "0%", "'", "0a1\x00"])
@@ -551,7 +570,7 @@ async def test_d9_the_counts_of_an_old_file_are_made_and_stay_right_when_an_olde
         for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             db.execute(f"DROP TRIGGER {row[0]}")
         db.execute("DROP TABLE status_counts")
-        db.execute("DROP INDEX executions_by_name")
+        db.execute("DROP INDEX created_by_name")
         db.execute("UPDATE executions SET status = 'completed' WHERE id = 'x'")
         db.commit()
     journal = SqliteJournal(path)
@@ -559,7 +578,7 @@ async def test_d9_the_counts_of_an_old_file_are_made_and_stay_right_when_an_olde
     with closing(sqlite3.connect(path)) as db:  # as a release that knows nothing of the counts
         db.execute("UPDATE executions SET status = 'failed', detail = 'd' WHERE id = 'y'")
         db.commit()
-        assert db.execute("SELECT 1 FROM sqlite_master WHERE name = 'executions_by_name'").fetchone()
+        assert db.execute("SELECT 1 FROM sqlite_master WHERE name = 'created_by_name'").fetchone()
     assert await journal.counts() == {"failed": 1, "completed": 1}
     await journal.close()
 

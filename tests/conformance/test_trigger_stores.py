@@ -112,6 +112,16 @@ async def test_l1_what_comes_a_second_time_changes_nothing(store: TriggerStore) 
     assert found.firings == (firing(3, FiringStatus.COMPLETED),)
 
 
+async def test_l1_what_was_skipped_is_new_when_it_comes_again_and_one_firing_is_claimed_alone(
+    store: TriggerStore,
+) -> None:
+    state = await begun(store, firing(3, SKIPPED), firing(4))
+    again = msgspec.structs.replace(firing(3, at=8.0), execution="id-other")
+    assert await store.write(PLAN, NAME, msgspec.structs.replace(state, version=2), [again])
+    assert await store.claim("me", lambda _: True, again.key) == [TriggerFiring(PLAN, NAME, again)]
+    assert await store.claim("other", lambda _: True) == [TriggerFiring(PLAN, NAME, firing(4))]
+
+
 async def test_l1_old_firings_are_forgotten_unless_they_are_unfinished(store: TriggerStore) -> None:
     state = await begun(store, firing(3, SKIPPED), firing(4, STARTED))
     late = msgspec.structs.replace(state, until=KEPT + 5.0, version=2, firings=())

@@ -6,7 +6,7 @@ import pytest
 from core_plans import plan_of
 
 from windlass.cli.text import summary
-from windlass.core.advice import retry_notes
+from windlass.core.advice import retry_notes, ways_on
 from windlass.core.redo import check_retry
 from windlass.core.view import snapshot
 from windlass.errors import Category, Failure, UsageError
@@ -68,3 +68,23 @@ def test_d10_a_retry_names_the_completed_steps_that_used_the_earlier_result() ->
     (note,) = retry_notes(run.state, item)
     assert note.startswith("collect, beside, report used ")
     assert note.endswith(f"windlass fork {run.state.id} --from each"), "one step after which all of them come"
+
+
+def test_d8_a_failed_foreach_names_the_fork_that_makes_its_list_anew() -> None:
+    """A retry and a plain fork keep the list of a completed step, also where the fault was in it."""
+    load, each = {"id": "load"}, {"id": "each", "foreach": "steps.load.output.content | from_json"}
+    run = Simulation(plan_of(load, each, {"id": "other", "foreach": [1]}))
+    run.start()
+    run.finish("load", {"content": "[1, 2]"})
+    run.finish("each[0]", 1)
+    for item in ("each[1]", "other[0]"):
+        run.fail(item, Failure(Category.LOGIC, "no"))
+    assert ways_on(run.state, run.state.steps["each"])[-1].command == f"windlass fork {run.state.id} --from load"
+    assert not any("--from" in way.command for way in ways_on(run.state, run.state.steps["other"]))
+
+
+def test_d8_a_failed_foreach_over_an_input_names_the_fork_with_another_list() -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": "inputs.parts"}, inputs={"parts": [1]}))
+    run.start()
+    run.fail("each[0]", Failure(Category.LOGIC, "no"))
+    assert ways_on(run.state, run.state.steps["each"])[-1].command == f"windlass fork {run.state.id} -i parts=@FILE"

@@ -407,6 +407,19 @@ def test_d7_the_end_is_called_wrapping_up() -> None:
     assert found.as_dict(NOW + 120)["wrapping_up"]
 
 
+def test_c7_neither_a_person_nor_a_step_that_never_ran_here_is_called_wrapping_up() -> None:
+    asks = plan_of({"id": "a", "tool": "t"}, {"id": "b", "tool": "t", "needs": "a", "approve": "always"})
+    known = knowledge(asks, *runs(30, seen("a", 60.0), seen("b", 0.2, person_s=0.2)))
+    found = sane(forecast(state_of(asks, began("a"), ended("a", NOW + 60)), known, NOW + 60))
+    assert found.left is not None
+    assert found.left.middle < 1
+    assert found.text(NOW + 61) == "without 1 approval ahead, usually 0.2 s each"
+    other = knowledge(chain("new"), *runs(30, seen("old", 0.2), digest="other"))
+    found = sane(forecast(state_of(chain("new"), began("new")), other, NOW))
+    assert (found.left is not None, found.unknown) == (True, ()), "by the runs of other steps with its tool"
+    assert (found.as_dict(NOW + 1)["wrapping_up"], "wrapping" in found.text(NOW + 1)) == (False, False)
+
+
 def test_d7_an_early_end_is_noticed() -> None:
     plan = chain("a", "b", "c", "d")
     known = knowledge(plan, *runs(30, *(seen(name, 60.0) for name in "abcd")))

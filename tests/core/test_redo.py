@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core_plans import attempts_of, plan_of, statuses
 
-from windlass.cli.text import describe
+from windlass.cli.text import describe, summary
 from windlass.core import events as ev
 from windlass.core.redo import check_retry, check_skip
 from windlass.core.state import fold
@@ -109,6 +109,85 @@ def test_d10_a_step_that_waits_for_its_own_retry_waits_for_its_prerequisite_firs
     assert statuses(run) == {"b": "running", "c": "pending"}
     run.finish("b", 1)
     assert run.running["c"].attempt == 2
+
+
+def test_d10_a_running_step_that_fails_meanwhile_waits_for_its_prerequisite_before_its_own_retry() -> None:
+    retry = {"delay": 60, "max_delay": 60}
+    run = Simulation(plan_of({"id": "b", "importance": "optional"}, {"id": "c", "needs": ["b"], "retry": retry}))
+    run.start()
+    failed(run, "b")
+    run.retry("b")
+    run.fail("c", Failure(Category.TRANSIENT, "for a moment"))
+    run.pass_time(3600.0)
+    assert list(run.running) == ["b"]
+    run.finish("b", 1)
+    assert run.running["c"].attempt == 2
+
+
+def test_d10_items_of_a_foreach_wait_for_a_prerequisite_that_is_tried_again() -> None:
+    each = {"id": "c", "needs": ["b"], "foreach": [1, 2, 3], "with": {"own": "{{ steps.b.output }}"}}
+    run = Simulation(plan_of({"id": "b", "importance": "optional"}, each, limits={"parallel": 2}))
+    run.start()
+    failed(run, "b")
+    assert list(run.running) == ["c[0]", "c[1]"]
+    run.retry("b")
+    run.finish("c[0]")
+    assert list(run.running) == ["c[1]", "b"], "no item starts before its prerequisite has settled"
+    run.interrupt()
+    run.stop("c[1]")
+    run.stop("b")
+    run.resume()
+    assert list(run.running) == ["b"]
+    run.finish("b", 1)
+    assert [run.running[name].input for name in ("c[1]", "c[2]")] == [{"own": 1}, {"own": 1}]
+
+
+def test_d10_a_question_of_a_prerequisite_pauses_the_items_that_wait_for_it() -> None:
+    steps = ({"id": "b", "importance": "optional", "approve": "always"}, {"id": "c", "needs": ["b"], "foreach": [1, 2]})
+    run = Simulation(plan_of(*steps, limits={"parallel": 1}))
+    run.start()
+    run.approve("b")
+    run.resume()
+    failed(run, "b")
+    run.retry("b", {"own": 2})
+    run.finish("c[0]")
+    assert (run.state.status, run.state.paused_for) == ("paused", "approval")
+
+
+def test_d10_a_retry_that_waits_for_its_prerequisite_does_not_keep_an_execution_from_pausing() -> None:
+    asks = {"id": "b", "importance": "optional", "approve": "always"}
+    run = Simulation(plan_of(asks, {"id": "c", "needs": ["b"], "retry": {"delay": 60, "max_delay": 60}}))
+    run.start()
+    run.approve("b")
+    run.resume()
+    failed(run, "b")
+    run.retry("b", {"own": 2})
+    run.fail("c", Failure(Category.TRANSIENT, "for a moment"))
+    assert (run.state.status, run.state.paused_for) == ("paused", "approval")
+
+
+def test_d10_a_question_about_an_item_is_put_anew_after_the_retry_of_its_prerequisite() -> None:
+    each = {"id": "c", "needs": ["b"], "foreach": [1], "approve": "always", "with": {"own": "{{ steps.b.output }}"}}
+    run = Simulation(plan_of({"id": "b", "importance": "optional"}, each))
+    run.start()
+    failed(run, "b")
+    assert list(run.state.questions) == ["c[0]"]
+    run.retry("b")
+    run.resume()
+    assert (list(run.state.questions), list(run.running)) == ([], ["b"])
+    run.finish("b", 1)
+    assert run.state.questions["c[0]"].input == {"own": 1}
+
+
+def test_c2_an_item_that_a_person_skipped_is_missing_from_the_result() -> None:
+    run = Simulation(plan_of({"id": "a", "foreach": [1, 2]}, {"id": "b", "needs": ["a"]}))
+    run.start()
+    run.finish("a[0]", 1)
+    failed(run, "a[1]")
+    run.skip("a[1]")
+    run.resume()
+    run.finish("b")
+    assert (run.state.status, run.state.lacks) == ("completed", ("a[1]",))
 
 
 def test_d10_an_attempt_that_was_cut_off_is_repeated_after_the_retry_of_its_prerequisite() -> None:
@@ -289,6 +368,57 @@ def test_d10_a_retry_that_does_not_apply_is_refused_with_what_to_do_instead(ends
     if ends in ("finish", "cancel"):
         with pytest.raises(UsageError):
             check_skip(run.state, run.state.steps[step])
+
+
+def refused_retry(run: Simulation, step: str, *, driven: bool = True) -> UsageError:
+    with pytest.raises(UsageError) as refused:
+        check_retry(run.state, run.state.steps[step], driven=driven)
+    return refused.value
+
+
+def test_d10_a_retry_of_a_step_whose_process_is_gone_names_resume() -> None:
+    run = Simulation(plan_of({"id": "a"}))
+    run.start()
+    found = refused_retry(run, "a", driven=False)
+    assert str(found) == "step a of simulated has not ended: its process is gone"
+    assert found.advice[0] == "continue it: windlass resume simulated"
+
+
+def test_d10_a_retry_of_a_foreach_names_the_items_that_wait_and_their_answers() -> None:
+    run = Simulation(plan_of({"id": "pay", "foreach": [1, 2, 3], "effect": "once"}))
+    run.start()
+    run.finish("pay[0]")
+    run.crash()
+    run.resume()
+    found = refused_retry(run, "pay")
+    assert str(found) == "items of step pay of simulated wait for an answer: pay[1], pay[2]"
+    assert found.advice == (
+        "run it again: windlass resume simulated --again 'pay[1]'",
+        "it took effect: windlass resume simulated --done 'pay[1]'",
+        "count it as failed: windlass resume simulated --fail 'pay[1]'",
+    )
+
+
+def test_d10_a_retry_of_a_foreach_that_is_paused_names_resume() -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": [1, 2]}))
+    run.start()
+    run.pause(now=True)
+    run.stop("each[0]")
+    run.stop("each[1]")
+    found = refused_retry(run, "each", driven=False)
+    assert str(found) == "step each of simulated has not ended: its execution is paused"
+    assert found.advice[0] == "continue it: windlass resume simulated"
+
+
+def test_d10_a_result_that_a_person_skipped_is_not_called_optional() -> None:
+    run = Simulation(plan_of({"id": "a"}, {"id": "b"}, {"id": "c", "importance": "optional"}))
+    run.start()
+    run.finish("a")
+    failed(run, "b")
+    failed(run, "c")
+    run.skip("b")
+    run.resume()
+    assert "  missing from the result: b (skipped by somebody), c (optional)" in summary(run.state)
 
 
 def test_c1_the_time_of_an_attempt_is_told_apart_into_queue_wait_and_work() -> None:

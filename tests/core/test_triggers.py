@@ -89,9 +89,21 @@ def test_l1_a_late_tick_starts_what_is_not_too_late_and_says_what_is_missed() ->
     turns = Turns(catch_up="2h", overlap="allow")
     found = turns.take(NOON + 5 * 3600 + 60, TriggerContext(last_tick=NOON + 60))
     assert told(found) == [(13, "missed"), (16, "due"), (17, "due")]
-    reason = "at 2027-01-15 17:01+00:00 no tick had come since 2027-01-15 12:01+00:00; it may be 2 h late (catch_up)"
-    assert found[0].reason == reason
+    assert found[0].reason == (
+        "3 times, the last at 2027-01-15 15:00+00:00: at 2027-01-15 17:01+00:00 no tick had come "
+        "since 2027-01-15 12:01+00:00; a start may be 2 h late (catch_up)"
+    )
     assert turns.take(NOON + 5 * 3600 + 120) == []
+
+
+def test_l1_missed_times_are_counted_however_many_there_are_and_also_those_that_are_not_caught_up_with() -> None:
+    turns = Turns(cron="* * * * *", overlap="allow", catch_up="3h")
+    too_late, left_out, *due = turns.take(NOON + 86400)
+    assert too_late.reason.startswith("more than 1,000 times: ")
+    assert left_out.reason.startswith("81 times, the last at 2027-01-16 10:20+00:00: ")
+    assert left_out.reason.endswith("; only the newest times are caught up with")
+    assert (len(due), due[0].at, due[-1].at) == (100, NOON + 86400 - 99 * 60, NOON + 86400)
+    assert turns.take(NOON + 86400 + 30) == []
 
 
 def test_l1_what_was_missed_because_of_a_broken_plan_says_so() -> None:
@@ -125,6 +137,14 @@ def test_l1_overlap_skip_starts_nothing_beside_an_unfinished_execution() -> None
         assert skipped.status is SKIPPED
         assert skipped.reason == f"execution {first.execution} was unfinished (overlap: skip)"
     assert told(turns.take(NOON + 4 * 3600, h13="completed")) == [(13, "completed"), (16, "due")]
+
+
+def test_l1_of_several_times_beside_an_unfinished_execution_none_says_that_a_later_one_is_started() -> None:
+    turns = Turns(catch_up="1d")
+    (first,) = turns.take(NOON + 3600)
+    skipped = turns.take(NOON + 3 * 3600)
+    assert told(skipped) == [(14, "skipped"), (15, "skipped")]
+    assert {one.reason for one in skipped} == {f"execution {first.execution} was unfinished (overlap: skip)"}
 
 
 def test_l1_overlap_queue_starts_one_after_the_other() -> None:

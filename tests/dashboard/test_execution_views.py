@@ -94,6 +94,24 @@ async def test_i4_a_foreach_of_1000_items_is_one_row_that_opens(server: Server, 
     await expect(page).to_have_url(re.compile(r"step=many%5B998%5D"))
 
 
+async def test_i4_beside_the_pane_a_row_has_its_name_its_items_and_a_text_of_several_lines(
+    server: Server, open_page: Any
+) -> None:
+    step = {"id": "each-item", "foreach": [1, 0], "run": "printf 'one\\ntwo' >&2; exit {{ item }}", "retry": {"max": 0}}
+    execution = server.api.start({"name": "some", "steps": [step]}, wait=60)["id"]
+    page = await open_page(server, f"/executions/{execution}?view=list&step=each-item")
+    row = page.get_by_role("table", name="Steps").first.get_by_role("row").first
+    await expect(row).to_contain_text("1/2 1 failed")
+    parts = [await row.locator(part).bounding_box() for part in (".name >> nth=0", ".item-count", ".number >> nth=0")]
+    name, count, time = parts
+    assert name["width"] > 50, "it is not clipped"
+    assert name["x"] + name["width"] <= count["x"], "the parts lie side by side"
+    assert count["x"] + count["width"] <= time["x"]
+    assert count["height"] < 30, "it has one line"
+    failed = page.get_by_role("complementary", name="Step each-item").get_by_role("row").first
+    await expect(failed).to_contain_text("exit code 1: one two")
+
+
 async def test_i4_many_steps_open_as_a_timeline_with_trouble_first(server: Server, open_page: Any) -> None:
     steps = [{"id": f"s{number}", "tool": "files.list", "with": {"path": "."}} for number in range(70)]
     steps[50] = {"id": "trouble", "run": "exit 1"}

@@ -26,7 +26,11 @@ from windlass.errors import Category, WindlassError
 from windlass.journal.database import FAULTS
 from windlass.plan.model import Approve, Effect, Importance, Limits, Plan, Retry, Step
 from windlass.plan.template import _env
+from windlass.ports import Runner
 from windlass.process import Supervisor
+from windlass.runners import RunnerDeps
+from windlass.runners.claude.runner import ClaudeCodeRunner
+from windlass.runners.model_api.runner import ModelApiRunner
 from windlass.settings import Settings
 from windlass.tools.built_in import BuiltInTools, ToolSetup
 from windlass.trust import Trust
@@ -298,6 +302,18 @@ def test_the_tables_of_states_are_the_codes_own(info: str, moves: Any) -> None:
     order = list(moves)
     lines = [f"{old} -> {', '.join(new for new in order if new in moves[old])}".rstrip() for old in order]
     assert block.text.splitlines() == lines
+
+
+# -- budgets -----------------------------------------------------------------------------------------
+
+
+def test_e1_the_amounts_that_a_call_reserves_are_those_of_the_runtimes(tmp_path: Path) -> None:
+    deps = RunnerDeps(Supervisor(), {"ANTHROPIC_API_KEY": "none"}, lambda: 0.0, tmp_path)
+    runners: dict[str, Runner] = {"cli": ModelApiRunner(deps), "claude-code": ClaudeCodeRunner(deps)}
+    for runtime, model, reserved, at_once in rows(section(text_of("budget.md"), "Choosing a limit")):
+        usd = runners[runtime.strip("`")].call_cost(re.findall(r"`(\w+)`", model)[0], 5_000).usd
+        assert usd is not None
+        assert (f"${usd:.2f}", str(max(1, int(1 / usd)))) == (reserved, at_once), model
 
 
 # -- messages and fault points -----------------------------------------------------------------------

@@ -102,6 +102,19 @@ async def test_e1_what_exactly_fits_fits_and_the_next_is_asked_before_it_begins(
     assert len(runner.requests) == 1
 
 
+async def test_e1_a_limit_below_any_call_says_so_and_offers_one_that_is_enough(project: Project) -> None:
+    world = AgentWorld(project, cli(done("whole")), ledger=MemoryLedger())
+    async with world.engine() as engine:
+        execution = await engine.start(plan(budget=0.0002))
+        told = await asked(execution)
+        assert told.question == (
+            "the limit of $0.0002 for this execution is too small for a call of a model: "
+            "no call begins with less than $0.0010"
+        )
+        await engine.allow_budget(execution.id, usd=told.needed, scope="execution", step="work", by="me")
+        assert (await execution.wait()).status == "completed"
+
+
 @pytest.mark.parametrize("budget", [0, {"usd": 0}, {"tokens": 0}], ids=str)
 async def test_e1_a_budget_of_nothing_lets_nothing_begin(project: Project, ledger: Ledger, budget: Any) -> None:
     runner = cli(done())

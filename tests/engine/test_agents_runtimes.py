@@ -245,6 +245,16 @@ async def test_a7_a_model_named_for_one_runtime_is_not_passed_to_another(project
     assert any("opus" in note for note in began.notes), "the user is told"
 
 
+async def test_b5_each_item_of_a_foreach_may_name_its_own_model(project: Project) -> None:
+    world = AgentWorld(project, cli(done(), done(), done()))
+    several = agent("each", foreach=["haiku", "opus", None], model="{{ item }}")
+    state = await world.run(plan(several, agent("next", models=["{{ execution.plan }}-1"], check="true")))
+    assert {request.model for request in world.runners["cli"].requests} == {"haiku", "opus", f"{state.plan.name}-1"}
+    error = state.steps["each[2]"].error
+    assert error is not None
+    assert "`model` needs text, and {{ item }} is null" in error.message
+
+
 async def test_a7_a_plans_model_is_for_the_plans_runtime(project: Project) -> None:
     world = AgentWorld(project, claude(done()), opencode(done()))
     steps = [agent("a"), agent("b", runtime="open-code"), agent("c", runtime="open-code", model="own/model")]

@@ -60,6 +60,24 @@ async def test_g3_its_calls_are_on_record_beneath_its_own(project: Project, sand
     assert [event.program for event in of(await world.code.events(state.id), ev.ProgramBegan)] == ["", "2", "2.1"]
 
 
+@pytest.mark.parametrize(
+    ("source", "said", "advice"),
+    [
+        ("const x = 1;\nawait tools.pay({text: 'a'});", "`tools.pay`, which is not granted to this program", "add pay"),
+        ("await tools.notes.add({});", "`tools.notes.add`, which is not a tool", ""),
+        ("await tools.files.raed({});", "`tools.files.raed`, which is not a tool", "did you mean tools.files.read?"),
+    ],
+)
+async def test_g2_a_program_that_calls_what_it_was_not_given_is_told_so(
+    project: Project, sandbox: Sandbox, source: str, said: str, advice: str
+) -> None:
+    world = World(project, sandbox, kept("wrong", source, "note"))
+    error = (await world.tool("wrong")).error
+    assert f"it calls {said}\nTypeError: " in error.message
+    assert (error.category, error.final) == ("logic", True)
+    assert error.advice[0].startswith(advice)
+
+
 async def test_g3_arguments_are_held_to_its_schema_before_it_begins(project: Project, sandbox: Sandbox) -> None:
     world = World(project, sandbox)
     step = await world.step(

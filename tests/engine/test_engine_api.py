@@ -155,6 +155,12 @@ async def test_inputs_are_given_over_the_defaults_and_checked(project: Project) 
             await engine.start(CHAIN, {"strat": 10})
         with pytest.raises(PlanInvalid, match="whole number"):
             await engine.start(CHAIN, {"start": "ten"})
+        with pytest.raises(PlanInvalid, match="a number of thousands of digits cannot be stored"):
+            await engine.start(CHAIN, {"start": 10**5000})
+        with pytest.raises(PlanInvalid, match="expected a mapping of names to values, found the text 'start'"):
+            await engine.start(CHAIN, "start")  # type: ignore[arg-type]
+        with pytest.raises(PlanInvalid, match="the plan has no input `1`"):
+            await engine.start(CHAIN, {1: 2})  # type: ignore[dict-item]
         assert len(await engine.executions()) == 1, "what was refused left nothing behind"
 
 
@@ -173,8 +179,9 @@ async def test_inputs_are_given_over_the_defaults_and_checked(project: Project) 
             "a → b → a",
         ),
         ([Step(id="a", tool="double", with_={"number": 1})] * 2, "already used"),
+        ([Step(id="a", tool="double", with_={"number": object()})], "step a: `with.number`: an object cannot"),
     ],
-    ids=["unknown need", "unknown tool", "wrong argument", "unknown step", "cycle", "id twice"],
+    ids=["unknown need", "unknown tool", "wrong argument", "unknown step", "cycle", "id twice", "no JSON"],
 )
 async def test_a_plan_built_in_code_is_refused_before_anything_runs(
     project: Project, steps: list[Step], named: str
@@ -233,6 +240,14 @@ async def test_closing_the_engine_leaves_what_runs_resumable(project: Project) -
         assert (await engine.state(execution.id)).status == "paused"
         resumed = await engine.resume(execution.id)
         assert (await resumed.result())["steps"][0]["output"] == 2
+
+
+async def test_i5_a_closed_engine_says_so_and_writes_nothing(project: Project) -> None:
+    async with windlass.open() as engine:
+        pass
+    with pytest.raises(UsageError, match="this engine is closed"):
+        await engine.start(Plan(steps=[Step(id="a", run="true")]))
+    assert project.ids() == []
 
 
 async def test_settings_are_given_by_name_and_a_wrong_name_is_told(project: Project) -> None:

@@ -307,20 +307,27 @@ async def test_c6_an_answer_from_another_engine_reaches_the_one_that_holds(proje
     assert sender.sent == ["hello"]
 
 
-async def test_c6_two_answers_at_once_leave_one(project: Project, sender: Sender) -> None:
+@pytest.mark.parametrize("driven", ["here", "elsewhere"])
+async def test_c6_of_two_opposite_answers_at_once_the_second_is_told_of_the_first(
+    project: Project, sender: Sender, driven: str
+) -> None:
     async with windlass.open(tools=sender.tools) as one, windlass.open() as other:
         execution = await one.start(plan_of())
         await asked(execution)
-        answers = [other.approve(execution.id, "send", allow=False), other.approve(execution.id, "send")]
-        refused = [one for one in await asyncio.gather(*answers, return_exceptions=True) if one is not None]
-        assert all("is not waiting for approval" in str(one) for one in refused), (
-            "one may come after the other's effect"
-        )
+        engine = one if driven == "here" else other
+        answers = [
+            engine.approve(execution.id, "send", allow=False, by="ann"),
+            engine.approve(execution.id, "send", by="ben"),
+        ]
+        came = await asyncio.gather(*answers, return_exceptions=True)
         state = await execution.wait()
-    events = project.events(execution.id)
-    answered = [e for e in events if isinstance(e, ev.ApprovalAnswered)]
-    assert len(answered) == 1
-    assert sender.sent == (["hello"] if answered[0].allow else [])
+    (answered,) = [e for e in project.events(execution.id) if isinstance(e, ev.ApprovalAnswered)]
+    assert answered.by == ("ann" if came[0] is None else "ben"), "the answer that was acknowledged is in the journal"
+    (refused,) = [one for one in came if one is not None]
+    first = "allowed by ben" if answered.allow else "denied by ann"
+    assert isinstance(refused, UsageError)
+    assert f"is not waiting for approval (already {first})" in str(refused)
+    assert sender.sent == (["hello"] if answered.allow else [])
     assert state.status in ("completed", "partial")
 
 

@@ -98,6 +98,42 @@ async def test_d10_a_running_step_is_skipped_by_whoever_asks(project: Project, e
     assert (state.status, state.steps["a"].skipped_because) == ("completed", "skipped by ann")
 
 
+async def test_d10_of_two_retries_at_once_with_other_arguments_the_second_is_refused(project: Project) -> None:
+    world = World()
+    world.broken = {"a"}
+    async with world.open() as engine:
+        execution = await engine.start(Plan(steps=[Step(id="a", tool="work"), Step(id="hang", tool="hang")]))
+        async for event in execution.events():
+            if isinstance(event, ev.StepFailed):
+                break
+        world.broken = set()
+        retries = [engine.retry(execution.id, "a", edits={"word": word}) for word in ("one", "two")]
+        came = await asyncio.gather(*retries, return_exceptions=True)
+        world.go.set()
+        state = await execution.wait()
+    (refused,) = [one for one in came if isinstance(one, Exception)]
+    assert isinstance(refused, UsageError)
+    assert state.steps["a"].output == ("two" if refused is came[0] else "one")
+
+
+async def test_d2_of_two_decisions_at_once_the_second_is_refused(project: Project) -> None:
+    @tool(effect="once")
+    async def pay() -> None:
+        await asyncio.Event().wait()
+
+    async with windlass.open(tools=[pay]) as engine:
+        execution = await engine.start(Plan(steps=[Step(id="pay", tool="pay", timeout="10ms")]), hold=True)
+        async for event in execution.events():
+            if isinstance(event, ev.StepWaiting):
+                break
+        decisions = [engine.settle(execution.id, "pay", "fail"), engine.settle(execution.id, "pay", "done")]
+        came = await asyncio.gather(*decisions, return_exceptions=True)
+        state = await execution.wait()
+    (refused,) = [one for one in came if one is not None]
+    assert isinstance(refused, UsageError)
+    assert state.steps["pay"].status == ("completed" if refused is came[0] else "failed")
+
+
 async def test_d8_a_fork_of_a_partly_failed_foreach_runs_the_failed_items_only(project: Project) -> None:
     world = World()
     world.broken = {"each[1]"}

@@ -98,6 +98,8 @@ async def test_k5_changes_are_shown_and_put_back(project: Project, folder: Path)
             await engine.undo(state.id, "work")
         with pytest.raises(UsageError, match="was undone"):
             await engine.diff(state.id, "work")
+        with pytest.raises(UsageError, match="no changes to show: those of work were undone"):
+            await engine.diff(state.id)
 
 
 async def test_k5_a_folder_that_the_agent_makes_a_repository_is_compared_all_the_same(project: Project) -> None:

@@ -28,9 +28,9 @@ class Inbox:
         os.utime(self.folder / name, (NOW - age, NOW - age))
 
     def look(self, room: int = 10) -> list[str]:
-        arrived, seen = look_into(WATCH, str(self.base), self.seen, NOW, room)
-        self.seen = self.seen if seen is None else seen
-        return [one.name for one in arrived]
+        found = look_into(WATCH, str(self.base), self.seen, NOW, room)
+        self.seen = self.seen if found.seen is None else found.seen
+        return [one.name for one in found.arrived]
 
 
 @pytest.fixture
@@ -50,6 +50,7 @@ def test_l1_a_file_comes_once_and_again_when_its_content_has_changed(inbox: Inbo
 
 def test_l1_a_file_that_may_still_be_written_is_left_for_later(inbox: Inbox) -> None:
     inbox.put("a.csv", "1", age=1)
+    assert look_into(WATCH, str(inbox.base), {}, NOW, 10).settling == {"a.csv": 4.0}
     assert inbox.look() == []
     inbox.put("a.csv", "12", age=5)
     assert inbox.look() == ["a.csv"]
@@ -78,7 +79,7 @@ def test_l1_a_file_of_any_name_comes_and_one_that_cannot_be_an_input_starts_noth
     odd = ["a b.csv", "it's.csv", "no\xa0break.csv", "\N{WOMAN}\N{ZERO WIDTH JOINER}\N{ROCKET}.csv", "\ue000.csv"]
     for name in (*odd, "bad\x1bname.csv", "bad\nname.csv", os.fsdecode(b"bad\xffname.csv")):
         inbox.put(name, "1")
-    arrived, seen = look_into(WATCH, str(inbox.base), {}, NOW, 10)
+    arrived, seen, _settling = look_into(WATCH, str(inbox.base), {}, NOW, 10)
     assert {one.name: one.refusal for one in arrived} == {
         **dict.fromkeys(odd, ""),
         r"'bad\x1bname.csv'": "its name has control characters, so it cannot be an input: rename it",

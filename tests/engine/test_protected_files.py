@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ import pytest
 from agent_worlds import AgentWorld, agent, plan
 from git_repositories import repository
 
+from windlass.cli.text import summary
 from windlass.core import events as ev
 from windlass.core.agent import AgentState, WorkPeriod
 from windlass.core.state import State
@@ -114,6 +117,89 @@ async def test_k2_a_protected_path_that_leads_out_fails_the_step(project: Projec
     error = state.steps["work"].error
     assert error is not None
     assert (error.category, "which is not in the working directory" in error.message) == ("configuration", True)
+
+
+@pytest.mark.parametrize(
+    ("protect", "said"),
+    [
+        ("test/", "`protect` names test/, and there is nothing of that name; did you mean tests/?"),
+        ("tests/rum.sh", "did you mean tests/run.sh?"),
+        ("Test/*.sh", "did you mean tests/*.sh?"),
+        ("spec/", "`protect` names spec/, and there is nothing of that name"),
+    ],
+)
+async def test_k2_a_protected_name_that_is_a_mistake_fails_the_step_before_the_agent_begins(
+    project: Project, protect: str, said: str
+) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+    runner = does(cheats)
+    state = await AgentWorld(project, runner).run(plan(agent(check=RUN, protect=["answer", protect])))
+    error = state.steps["work"].error
+    assert error is not None
+    assert (error.category, error.message.endswith(said)) == ("configuration", True), error.message
+    assert not runner.requests
+
+
+async def test_k2_a_protected_file_that_is_not_there_is_a_warning_and_may_not_be_made(project: Project) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+
+    def works_and_configures(folder: Path) -> None:
+        works(folder)
+        (folder / "setup.cfg").write_text("")
+
+    runner = does(works_and_configures)
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(check=RUN, protect=["tests/", "setup.cfg", "**/conftest.py"])))
+    told = of_agent(state)
+    assert (told["verdict"], told["put_back"]) == ("verified", ["setup.cfg"])
+    assert told["unmatched"] == ["setup.cfg", "**/conftest.py"]
+    assert not (project.path / "setup.cfg").exists()
+    written = "".join(event.text for event in await world.events(state.id) if isinstance(event, ev.OutputWritten))
+    assert "warning: `protect` names setup.cfg, and there is nothing of that name" in written
+    assert any("work: `protect` names setup.cfg, **/conftest.py, and there was" in line for line in summary(state))
+    async with world.engine() as engine:
+        verified = await engine.verify(state.id)
+    assert of_agent(verified)["unmatched"] == ["setup.cfg", "**/conftest.py"]
+
+
+async def test_k2_a_folder_that_the_agent_deleted_before_its_attempt_broke_off_is_protected_still(
+    project: Project,
+) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+
+    def turn(request: AgentRequest) -> Turn:
+        if len(runner.requests) == 1:
+            shutil.rmtree(request.workdir / "tests")
+            return Turn(session="s1").fail("cannot", category="logic")
+        works(request.workdir)
+        return Turn(session="s1").say("done").spend(tokens_in=1, tokens_out=1, usd=0.0)
+
+    runner = ScriptedRunner(turn, name="cli")
+    world = AgentWorld(project, runner)
+    failed = await world.run(plan(agent(check=RUN, protect="tests/")))
+    async with world.engine() as engine:
+        await engine.retry(failed.id, "work")
+        state = await (await engine.resume(failed.id)).wait()
+    assert (state.status, of_agent(state)["put_back"]) == ("completed", ["tests/run.sh"])
+
+
+async def test_k2_names_that_protect_nothing_are_a_warning_before_the_start(project: Project) -> None:
+    project.file("tests/run.sh", HARD)
+    steps = [
+        {"id": "first", "prompt": "Do it", "check": "true", "protect": ["test/", "tests/", "{{ inputs.at }}", "x.ini"]},
+        {"id": "later", "needs": ["first"], "prompt": "Do it", "check": "true", "protect": ["made/", "testss"]},
+    ]
+    async with AgentWorld(project, does()).engine() as engine:
+        loaded = engine.parse(json.dumps({"name": "p", "inputs": {"at": "."}, "steps": steps}), project.path)
+        before_start = await engine.prerequisites(loaded, project.path)
+    assert loaded.warnings == (
+        "step first: `protect` names test/, and there is nothing of that name; did you mean tests/?",
+        "step later: `protect` names testss, and there is nothing of that name; did you mean tests/?",
+    )
+    assert before_start == ["step first: `protect` names x.ini, and there is nothing of that name"]
 
 
 @pytest.mark.parametrize("in_git", [True, False])

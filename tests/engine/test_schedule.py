@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from windlass.assembly import open_engine
-from windlass.core.triggers import watched_file
+from windlass.core.triggers import is_by_hand, watched_file
 from windlass.engine import folders
 from windlass.engine.engine import Engine
 from windlass.engine.run_request import RunRequest
@@ -184,7 +184,7 @@ async def test_l1_an_execution_that_was_removed_does_not_hold_up_the_next(world:
 
 
 async def test_l1_a_paused_trigger_starts_nothing_and_begins_anew_when_it_is_resumed(world: World) -> None:
-    assert await world.schedule.pause(world.plan, None, "by ana") == ["hourly"]
+    assert await world.schedule.pause(world.plan, None, "by ana") == {"hourly": True}
     assert await world.tick() == ["skipped"]
     (view,) = (await world.schedule.view()).triggers
     assert view.state.paused == "by ana"
@@ -193,6 +193,9 @@ async def test_l1_a_paused_trigger_starts_nothing_and_begins_anew_when_it_is_res
     await world.schedule.pause(world.plan, "hourly", "")
     assert await world.tick(60) == [], "what came while it was paused is not caught up with"
     assert await world.tick() == ["started"]
+    world.clock.advance(3700)
+    assert await world.schedule.pause(world.plan, None, "") == {"hourly": False}
+    assert "started" in await world.tick(0), "a time that is due is not dropped by a needless resume"
     with pytest.raises(UsageError, match="has no trigger 'daily'"):
         await world.schedule.pause(world.plan, "daily", "by ana")
 
@@ -356,6 +359,138 @@ async def test_l1_a_file_that_is_taken_away_while_it_is_looked_at_harms_nothing(
     monkeypatch.setattr(folders, "_entries", late)
     assert await world.tick(60) == ["started"]
     assert world.project.lines("taken.txt") == ["here"]
+
+
+async def test_l1_files_that_come_during_a_pause_start_once_each_when_it_is_over(world: World, intake: Intake) -> None:
+    intake.put("a.csv", "a\n")
+    intake.put("b.csv", "b\n")
+    assert await world.tick(60) == ["waiting", "started"]
+    await world.schedule.pause(intake.plan, None, "by ana")
+    intake.put("c.csv", "c\n")
+    assert await world.tick(60) == ["completed"]
+    (intake.folder / "c.csv").unlink()
+    assert await world.tick(60) == []
+    intake.put("c.csv", "c\n")
+    assert await world.tick(60) == []
+    (view,) = (await world.schedule.view(files=True)).triggers
+    assert view.pending == [("c.csv", "paused: by ana")]
+    assert [(one.status, one.reason) for one in view.state.firings if watched_file(one) == "b.csv"] == [
+        ("waiting", "paused: by ana")
+    ], "the queue waits, too"
+    await world.schedule.pause(intake.plan, None, "")
+    assert await world.tick(60) == ["waiting", "started"]
+    assert await world.tick(60) == ["completed", "started"]
+    assert await world.tick(60) == ["completed"]
+    assert world.project.lines("taken.txt") == ["a", "b", "c"]
+
+
+async def test_l1_files_that_come_over_the_budget_start_when_it_is_raised(world: World, intake: Intake) -> None:
+    text = intake.plan.read_text()
+    intake.plan.write_text(text.replace("settle: 5s}", "settle: 5s}, budget: 1"))
+    intake.put("a.csv", "a\n")
+    assert await world.tick(60) == ["started"]
+    await spend(world, world.driven[0], 1.5)
+    intake.put("b.csv", "b\n")
+    assert await world.tick(60) == ["completed"]
+    (view,) = (await world.schedule.view(files=True)).triggers
+    assert view.pending == [("b.csv", "$1.50 of $1.00 for the day are spent (budget)")]
+    intake.plan.write_text(text.replace("settle: 5s}", "settle: 5s}, budget: 2"))
+    assert await world.tick(60) == ["started"]
+    assert world.project.lines("taken.txt") == ["a", "b"]
+
+
+async def test_l1_a_file_that_was_skipped_starts_when_it_is_put_there_again(world: World, intake: Intake) -> None:
+    intake.plan.write_text(intake.plan.read_text().replace("settle: 5s}", "settle: 5s}, overlap: skip"))
+    intake.put("a.csv", "a\n")
+    intake.put("b.csv", "b\n")
+    assert await world.tick(60) == ["skipped", "started"]
+    (skipped,) = [one for one in (await world.schedule.view()).triggers[0].state.firings if one.status == "skipped"]
+    (intake.folder / watched_file(skipped)).unlink()
+    assert await world.tick(60) == ["completed"]
+    intake.put(watched_file(skipped), f"{watched_file(skipped)[0]}\n")
+    assert await world.tick(60) == ["started"]
+    assert sorted(world.project.lines("taken.txt")) == ["a", "b"]
+
+
+async def test_l1_a_file_that_has_not_settled_or_that_no_tick_has_seen_is_shown(world: World, intake: Intake) -> None:
+    intake.put("new.csv", "new\n")
+    os.utime(intake.folder / "new.csv", (NOON - 3, NOON - 3))
+    intake.put("ready.csv", "ready\n")
+    (view,) = (await world.schedule.view(files=True)).triggers
+    assert view.pending == [("ready.csv", "for the next tick"), ("new.csv", "settles in 2 s")]
+    assert await world.tick(60) == ["waiting", "started"]
+    (view,) = (await world.schedule.view(files=True)).triggers
+    assert view.pending == []
+
+
+async def test_l1_a_folder_that_cannot_be_watched_holds_up_no_other_trigger_of_its_plan(
+    world: World, intake: Intake
+) -> None:
+    hourly = '  - {id: hourly, cron: "0 * * * *", inputs: {file: old.csv}}'
+    intake.plan.write_text(intake.plan.read_text().replace("steps:", f"{hourly}\nsteps:"))
+    (world.project.path / "old.csv").write_text("old\n")
+    await world.tick(60)
+    intake.folder.rename(world.project.path / "away")
+    intake.folder.write_text("no folder")
+    world.clock.advance(3600)
+    firings, troubles = await world.schedule.tick()
+    assert [(one.trigger, one.firing.status) for one in firings] == [("hourly", "started")]
+    assert [(one.path, one.trigger) for one in troubles] == [(str(intake.plan), "inbox")]
+
+
+async def test_l1_the_view_shows_the_end_of_an_execution_before_the_next_tick(world: World) -> None:
+    assert await world.tick() == ["started"]
+    (view,) = (await world.schedule.view()).triggers
+    assert [firing.status for firing in view.state.firings] == ["completed"]
+    assert await world.tick(60) == ["completed"], "the tick notes it as before"
+
+
+async def test_l1_a_trigger_is_tried_by_hand_and_its_times_come_as_before(world: World) -> None:
+    text = world.plan.read_text().replace("inputs: {word: some}}", "inputs: {word: some}, budget: 2}")
+    world.plan.write_text(text.replace('run: "echo', 'run: "until [ -e go ]; do sleep 0.02; done; echo'))
+    await world.schedule.pause(world.plan, None, "by ana")
+    world.clock.advance(60)
+    fired = await world.schedule.fire(world.plan)
+    assert fired.firing.status == "started"
+    with pytest.raises(UsageError, match=f"execution {fired.firing.execution} of hourly is unfinished"):
+        await world.schedule.fire(world.plan, "hourly")
+    (world.project.path / "go").touch()
+    await world.engine.wait(fired.firing.execution)
+    assert world.project.lines("ran.txt") == ["some"]
+    limit = (await world.engine.state(fired.firing.execution)).plan.budget
+    assert limit is not None
+    assert limit.usd == 2
+    (view,) = (await world.schedule.view()).triggers
+    assert [(is_by_hand(one), one.status) for one in view.state.firings] == [(True, "completed")]
+    await world.schedule.pause(world.plan, None, "")
+    await world.schedule.tick()
+    assert await world.tick(3540) == ["started"], "13:00 is due all the same"
+    await spend(world, fired.firing.execution, 2.0)
+    with pytest.raises(UsageError, match=r"\$2.00 of \$2.00 for the day are spent"):
+        await world.schedule.fire(world.plan)
+    world.plan.write_text("steps: 1")
+    with pytest.raises(UsageError, match="cannot be read"):
+        await world.schedule.fire(world.plan)
+
+
+async def test_l1_a_file_is_tried_by_hand_and_what_names_none_is_refused(world: World, intake: Intake) -> None:
+    for given in ("old.csv", str(intake.folder / "old.csv")):
+        fired = await world.schedule.fire(intake.plan, "inbox", given)
+        await world.engine.wait(fired.firing.execution)
+        assert watched_file(fired.firing) == "old.csv"
+    assert world.project.lines("taken.txt") == ["old", "old"]
+    (world.project.path / "old.csv").write_text("another\n")
+    for given in ("none.csv", str(world.project.path / "old.csv")):
+        with pytest.raises(UsageError, match=r"the folder inbox has no file .*\.csv that fits \*\.csv"):
+            await world.schedule.fire(intake.plan, None, given)
+    with pytest.raises(UsageError, match="inbox starts for a file in inbox"):
+        await world.schedule.fire(intake.plan)
+    hook = "  - {id: push, webhook: {secret: {from: PUSH_SECRET}, input: file}}"
+    intake.plan.write_text(intake.plan.read_text().replace("steps:", f"{hook}\nsteps:"))
+    with pytest.raises(UsageError, match="has several triggers: inbox, push"):
+        await world.schedule.fire(intake.plan)
+    with pytest.raises(UsageError, match="push starts for a delivery of its webhook"):
+        await world.schedule.fire(intake.plan, "push")
 
 
 async def test_l1_another_folder_begins_with_what_comes_from_now_on(world: World, intake: Intake) -> None:

@@ -352,6 +352,12 @@ BAD = {
         "`run[0]` refers to `steps.a.output.stdot`, but the output of a command has only exit_code, stdout, stderr,",
         "`steps.a.output.stdout`",
     ),
+    "a key that a closed schema of an agent does not have": (
+        "steps:\n  - id: j\n    prompt: x\n    output: {properties: {approved: {}}, additionalProperties: false}\n"
+        "  - id: b\n    when: steps.j.output.aproved #!\n    run: x\n",
+        "`when` refers to `steps.j.output.aproved`, but its schema has only approved",
+        "did you mean `steps.j.output.approved`?",
+    ),
     "items of a command": (
         "steps:\n  - {id: a, run: x}\n  - id: b\n    foreach: steps.a.output #!\n    run: x\n",
         "step b: `foreach` needs a list, and `steps.a.output` of a command is none",
@@ -685,6 +691,26 @@ def test_a_plan_built_in_python_passes_the_same_checks() -> None:
         "step a: it needs `q`, which is not a step of this plan",
         "step b: there is no tool `nothing`",
         "step a: `path` is missing",
+    ]
+
+
+def test_b5_values_of_a_plan_from_python_that_json_cannot_hold_are_problems() -> None:
+    endless: list[Any] = []
+    endless += [endless, endless]
+    given = {"path": "x", "a": object(), "b": ["\ud800"], "c": 10**5000, "d": endless, "good": [1.5, None, (True, 2)]}
+    plan = Plan(
+        inputs={"n": object()},
+        steps=(Step(id="a", tool="files.write", with_=given), Step(id="b", run=["echo", "\ud800"])),
+    )
+    messages = [problem.message for problem in check_plan(plan, Catalogue())]
+    assert messages == [
+        "`inputs.n`: an object cannot be stored as JSON",
+        "step a: `with.a`: an object cannot be stored as JSON",
+        r"step a: `with.b[0]`: the text '\ud800' cannot be stored as JSON",
+        "step a: `with.c`: a number of thousands of digits cannot be stored as JSON",
+        "step a: `with.d[0]`: a list or mapping that holds itself cannot be stored as JSON",
+        "step a: `with.d[1]`: a list or mapping that holds itself cannot be stored as JSON",
+        r"step b: `run[1]`: the text '\ud800' cannot be stored as JSON",
     ]
 
 

@@ -107,6 +107,24 @@ GOOD = {
     "inputs of its own": "steps:\n  - {id: a, code: 'return args.map(inputs => inputs.x)'}\n",
     "what every object has": "steps:\n  - {id: a, code: 'return inputs.hasOwnProperty(\"x\")'}\n",
     "braces like a template": "steps:\n  - {id: a, code: 'return `{{ steps.nothing }} {% if %}`'}\n",
+    "tools that it asks for first": """
+        steps:
+          - id: a
+            grants: [files.read]
+            code: |
+              if (tools.files.write) await tools.files.write({path: "x"});
+              try { await tools.http.get({url: "x"}) } catch {}
+              await tools.shell?.({line: "x"});
+              const text = await tools.files.read.call(null, {path: "y"});
+              return [text, "tools.nothing()", args.tools.nothing()];
+    """,
+    "tools of its own": "steps:\n  - {id: a, code: 'const tools = args.x; return tools.nothing()'}\n",
+    "keys of an open output": """
+        steps:
+          - {id: b, run: x}
+          - {id: j, prompt: hi, output: {type: object, properties: {x: {}}}}
+          - {id: a, code: 'return [steps.b.output.stdout.length, steps.j.output.y, steps.b.output.toString()]'}
+    """,
     "items of its own": "steps:\n  - {id: a, code: 'return args.map((item, index) => item)'}\n",
 }
 
@@ -165,6 +183,27 @@ BAD = {
         "refers to `steps.build.stdout`, but a step has only output, status, error, errors, id",
         "`steps.build.output.stdout`",
     ),
+    "an unknown key of a command's output": (
+        step("code: |", "  const all = steps.build.output.stdout.trim()", "  return steps.build.output.stdot //!"),
+        "`code` refers to `steps.build.output.stdot`, but the output of a command has only exit_code, stdout,",
+        "did you mean `steps.build.output.stdout`?",
+    ),
+    "a tool that is not granted": (
+        step(
+            "grants: [files.read]",
+            "code: |",
+            "  await tools.files.read({path: 'x'})",
+            "  await tools.files.write({}) //!",
+        ),
+        "step a: `code` calls `tools.files.write`, which is not granted to this program",
+        "add files.write to `grants`",
+    ),
+    "an unknown tool": (
+        step("code: |", "  await tools['file'].write({}) //!", "  await tools.file.write({})"),
+        "step a: `code` calls `tools.file.write`, which is not a tool",
+        "did you mean `tools.files.write`?",
+    ),
+    "a tool that only steps use": (step("code: |", "  await tools.code({}) //!"), "which no program can call"),
     "itself": (step("code: return steps.a.output #!"), "`code` refers to its own step, `steps.a`"),
     "an unknown input": (
         "inputs: {since: v1}\n" + step("code: |", "  return inputs.sinse //!"),

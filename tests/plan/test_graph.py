@@ -136,6 +136,8 @@ def test_b5_the_page_of_plans_lists_every_key_that_takes_templates() -> None:
     text = "{{ inputs.x }}"
     agent = {"prompt": text, "files": [text], "check": [text], "protect": [text], "question": text, "workdir": text}
     steps = [
+        {"prompt": text, "model": text, "workspace": {"kind": "worktree", "files": [text]}},
+        {"prompt": text, "models": [text, text], "check": "true"},
         agent | {"when": text, "foreach": text, "pick": {"check": [text]}, "approve": "always"},
         {"run": text, "with": {"stdin": text}, "env": {"A": text}, "service": {"port": text}},
         {"run": "x", "foreach": [text]},

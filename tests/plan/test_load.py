@@ -393,6 +393,12 @@ def test_an_input_from_a_file_is_its_text(tmp_path: Path) -> None:
     assert bound("names", written) == [1, 2]
 
 
+@pytest.mark.parametrize("text", ["- ana\n- {name: ben}\n", "# people\n[ana, {name: ben}]\n"])
+def test_i1_a_list_in_a_file_may_be_written_as_yaml(tmp_path: Path, text: str) -> None:
+    _name, written = parse_input(f"names=@{plan_file(tmp_path, text, 'people.yaml')}")
+    assert bound("names", written) == ["ana", {"name": "ben"}]
+
+
 def test_an_input_from_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
     path = plan_file(tmp_path, "x", "notes.txt")
     with pytest.raises(UsageError, match="there is no input file") as caught:

@@ -55,7 +55,7 @@ def test_k2_the_agent_is_told_what_failed_and_goes_on_in_its_conversation(
     (execution,) = project.ids()
     status = windlass("status", execution).out
     assert "fix  completed (verified)" in status
-    assert "### Check failed" in windlass("transcript", execution, "fix").out
+    assert "### Check failed" in windlass("transcript", execution).out, "the only agent's"
     assert windlass("verify", execution).out == "fix  verified\n  passed: grep -x 42 answer.txt\n"
     target.write_text("43\n")
     assert "fix  completed (stale)" in windlass("status", execution).out
@@ -198,3 +198,4 @@ def test_k4_a_conflict_is_resolved_in_the_conversation_of_the_agent_whose_branch
     assert "It is one." not in resolving
     (execution,) = project.ids()
     assert "It is both." in windlass("transcript", execution, "fix[1]").out
+    assert "has 2 agents, fix[0], fix[1]: name one" in windlass("transcript", execution, code=2).err

@@ -70,3 +70,15 @@ def test_k2_a_check_that_is_no_program_is_refused_before_an_agent_begins(project
     assert all("SyntaxError" in one["message"] for one in found)
     assert "step a: SyntaxError" in windlass("run", "plan.yaml", "--anyway", code=2).err
     assert project.ids() == []
+
+
+def test_g2_a_program_that_is_none_is_named_with_its_line_in_the_file(project: Project, windlass: Windlass) -> None:
+    lines = ["steps:", "- {id: a, run: 'true'}", "- id: b", "  code: |", "    const x = 1;", "    return [x,"]
+    project.file("plan.yaml", "\n".join([*lines, "- id: c", "  code: |", "    let y = 1;", "    y = ;", ""]))
+    first, second = windlass("plan", "check", "plan.yaml", "--json", code=2).json["problems"]
+    assert (first["file"], first["line"], first["column"]) == ("plan.yaml", 6, 15)
+    assert "step b: SyntaxError: unexpected end of the program: is a bracket not closed? in line 2" in first["message"]
+    assert (second["file"], second["line"], second["column"]) == ("plan.yaml", 10, 9)
+    err = windlass("run", "plan.yaml", code=2).err
+    assert "plan.yaml:10:9: step c: SyntaxError" in err
+    assert "windlass plan check plan.yaml" in err

@@ -284,7 +284,7 @@ LINES = {
     "await tools.echo();\nnull.x": 2,
     "let a = ;": 1,
     "\n  let a = ;\n": 2,
-    "if (1) {\n\n": 4,
+    "if (1) {\n\n": 1,
 }
 
 

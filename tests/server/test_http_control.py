@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from windlass.core import events as ev
+from windlass.testing import Reply, ScriptedModel
+
 if TYPE_CHECKING:
-    from conftest import Project, Windlass
+    from conftest import Project, Serve, Windlass
     from server_process import Server
 
 HELD = "echo {} >> ran; until [ -e go ]; do sleep 0.02; done"
@@ -32,6 +36,8 @@ def running(server: Server, project: Project, until: Any) -> str:
 def test_d3_pause_lets_the_step_finish_and_resume_goes_on(server: Server, project: Project, running: str) -> None:
     asked = server.api.post(f"/api/executions/{running}/pause", {"within": 0})
     assert (asked.status, asked.json["status"]) == (202, "running")
+    twice = server.api.post(f"/api/executions/{running}/resume")
+    assert (twice.status, twice.json["detail"]) == (409, f"execution {running} is running already")
     (project.path / "go").touch()
     paused = server.api.post(f"/api/executions/{running}/pause", {"within": 60})
     assert (paused.status, paused.json["status"], paused.json["reason"]) == (200, "paused", "pause")
@@ -107,6 +113,26 @@ def test_c6_an_answer_to_what_was_seen_is_no_answer_to_something_else(server: Se
     assert server.api.get(f"/api/executions/{second}").json["status"] == "running"
 
 
+def test_c6_of_two_opposite_answers_at_once_one_is_saved_and_the_other_refused(
+    server: Server, project: Project, windlass: Windlass, until: Any
+) -> None:
+    execution = windlass.detached(project.plan('{steps: [{id: a, run: "echo a >> ran", approve: always}]}'))
+    until(lambda: server.api.get("/api/approvals").json)
+
+    def post(allow: bool) -> Any:
+        return server.api.post(f"/api/approvals/{execution}/a", {"allow": allow})
+
+    with ThreadPoolExecutor(2) as pool:
+        replies = list(pool.map(post, (True, False)))
+    assert sorted(reply.status for reply in replies) == [200, 409]
+    allowed = replies[0].status == 200
+    late = next(reply for reply in replies if reply.status == 409)
+    assert f"already {'allowed' if allowed else 'denied'} by http" in late.json["detail"]
+    done = server.api.get(f"/api/executions/{execution}?wait=60").json
+    assert done["status"] == ("completed" if allowed else "failed")
+    assert project.lines("ran") == (["a"] if allowed else [])
+
+
 def test_d4_a_fork_runs_again_from_a_step_with_other_inputs(server: Server, project: Project, until: Any) -> None:
     plan = {
         "name": "two",
@@ -172,6 +198,50 @@ def test_e3_more_may_be_spent_when_somebody_says_so(server: Server, running: str
     assert server.api.post(f"/api/executions/{running}/budget", {"usd": 5}).status == 409
 
 
+def test_e3_a_budget_nobody_asked_about_is_not_denied(server: Server, running: str, project: Project) -> None:
+    path = f"/api/executions/{running}/budget"
+    denied = server.api.post(path, {"allow": False})
+    assert (denied.status, denied.json["detail"]) == (409, f"no step of {running} is waiting for budget")
+    assert server.api.post(path, {"allow": True}).status == 409, "there is no limit to lift"
+    assert server.api.post(path, {}).status == 422
+    (project.path / "go").touch()
+    assert server.api.get(f"/api/executions/{running}?wait=60").json["status"] == "completed"
+
+
+DEAR = {
+    "name": "dear",
+    "runtime": "cli",
+    "model": "anthropic:the-model",
+    "steps": [
+        {"id": "first", "agent": "developer", "prompt": "Do the first."},
+        {"id": "second", "agent": "developer", "prompt": "Do the second.", "needs": ["first"]},
+    ],
+}
+
+
+def test_e3_the_limit_that_stopped_it_is_raised_and_the_list_says_what_it_waits_for(
+    serve: Serve, project: Project, windlass: Windlass, until: Any
+) -> None:
+    project.user_file("config.toml", "budget.day = 1\n[prices.'the-model']\ninput = 1.0\noutput = 0.0\n")
+    dollar = {"tokens_in": 1_000_000, "tokens_out": 1000}
+    with ScriptedModel([Reply.say("1st", **dollar), Reply.say("2nd", **dollar)]) as model:
+        server = serve(ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="sk-ant-of-the-test-of-budgets")
+        execution = server.api.start(DEAR)["id"]
+        (line,) = until(lambda: server.api.get("/api/executions?waiting=approval").json["executions"])
+        assert (line["status"], line["waiting"], line["reason"], line["eta"]) == ("running", "budget", None, None)
+        assert f"(waits for budget: windlass status {execution})" in windlass("list").out
+        assert server.api.post(f"/api/executions/{execution}/budget", {"allow": False}).status == 200
+        until(lambda: server.api.get(f"/api/executions/{execution}").json["status"] == "paused")
+        (line,) = server.api.get("/api/executions?waiting=approval").json["executions"]
+        assert (line["reason"], line["waiting"]) == ("budget", "budget")
+        assert server.api.post(f"/api/executions/{execution}/resume", {"budget": {}}).status == 422
+        assert server.api.post(f"/api/executions/{execution}/resume", {"budget": {"usd": 3}}).status == 200
+        assert server.api.get(f"/api/executions/{execution}?wait=60").json["status"] == "completed"
+    raised = [event for event in project.events(execution) if isinstance(event, ev.BudgetAnswered)][-1]
+    assert (raised.allow, raised.scope, raised.usd) == (True, "day", 3)
+    assert server.api.get("/api/executions?waiting=approval").json["executions"] == []
+
+
 BROKEN = {"name": "broken", "steps": [{"id": "a", "run": "exit 3"}, {"id": "b", "run": "echo b", "needs": ["a"]}]}
 
 
@@ -194,3 +264,18 @@ def test_d10_a_failed_step_is_retried_with_other_arguments_or_skipped_and_the_ex
     assert server.api.post(f"/api/executions/{other}/steps/a/skip").status == 200
     done = server.api.get(f"/api/executions/{other}?wait=60").json
     assert (done["status"], done["lacks"]) == ("completed", ["a"])
+
+
+def test_d5_what_goes_on_over_http_warns_of_values_that_are_not_set(server: Server) -> None:
+    plan = {"steps": [{"id": "a", "run": "exit 1", "env": {"TOK": {"from": "NOBODY_SETS_IT"}}, "retry": {"max": 0}}]}
+    started = server.api.start(plan, wait=60, anyway=True)
+    assert "NOBODY_SETS_IT, which is not set" in started["warnings"][0]
+    path = f"/api/executions/{started['id']}"
+    retried = server.api.post(f"{path}/steps/a/retry").json
+    forked = server.api.post(f"{path}/fork").json
+    waits = server.api.post(f"{path}/fork", {"start": False}).json
+    assert ("warnings" in waits, waits["reason"]) == (False, "not started")
+    resumed = server.api.post(f"/api/executions/{waits['id']}/resume").json
+    for one in (retried, forked, resumed):
+        assert [line for line in one["warnings"] if "NOBODY_SETS_IT, which is not set" in line] == one["warnings"] != []
+    assert "warnings" not in server.api.get(path).json, "they are of the request"

@@ -35,7 +35,7 @@ async def test_d9_a_server_goes_on_with_all_others_and_tells_of_the_damaged(
             asking.append(execution.id)
         good = await engine.start(ASKS, hold=False)
         await good.wait()
-        left = [await engine.create(WORK) for _ in range(3)]
+        left = [await engine.create(WORK, to_start=True) for _ in range(3)]
     named = {name: damage(project.home, name, kind) for name, kind in zip(asking, DAMAGES, strict=True)}
     damage(project.home, left[1], "the first event cut")
     named[left[1]] = 1

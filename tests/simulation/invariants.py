@@ -83,8 +83,7 @@ def check_journal(history: list[ev.Event]) -> State:
                 assert not ordered, f"{name} started although a {ordered} was asked for"
                 assert not broken, f"{name} started although a critical step had failed"
                 assert event.attempt == attempts[name], "attempts are numbered from 1 without gaps"
-                if event.attempt == 1 and state.steps[name].parent is None:
-                    assert state.may_start(state.steps[name]), f"{name} began before a step that it needs had settled"
+                assert not state.waits_again(state.steps[name]), f"{name} began before a step that it needs had settled"
                 assert len(state.active) <= state.plan.limits.parallel
                 assert len(state.active) == 1 or not any(s.reduced for s in state.active.values()), "not alone"
                 for (failed, category), count in failures.items():

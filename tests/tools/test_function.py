@@ -176,8 +176,8 @@ LOOP.append(LOOP)
 
 @pytest.mark.parametrize(
     "value",
-    [Opaque(), Path("x"), [Opaque()], {"k": Opaque()}, LOOP, {(1, 2): 3}, "\ud800", ["\ud800"], lambda: 1],
-    ids=["object", "path", "in a list", "in a dict", "loop", "tuple key", "surrogate", "surrogates", "function"],
+    [Opaque(), Path("x"), [Opaque()], {"k": Opaque()}, LOOP, {(1, 2): 3}, "\ud800", ["\ud800"], lambda: 1, 10**5000],
+    ids=["object", "path", "list", "dict", "loop", "tuple key", "surrogate", "surrogates", "function", "5,000 digits"],
 )
 async def test_i5_what_is_not_plain_data_fails_the_step_and_says_so(project: Project, value: Any) -> None:
     @tool
@@ -256,9 +256,10 @@ async def test_c3_a_tool_that_raises_what_nobody_raises_fails_alone(
     async def do_async() -> None:
         raise error
 
-    step = await run(tool(name="do")(do if kind == "sync" else do_async))
-    assert step["status"] == "failed"
-    assert step["error"]["category"] == "logic"
+    for more in ({}, {"timeout": 60}):
+        step = await run(tool(name="do")(do if kind == "sync" else do_async), **more)
+        assert step["status"] == "failed"
+        assert step["error"]["category"] == "logic"
 
 
 # ── threads and stopping ─────────────────────────────────────────────────────────────────────────────

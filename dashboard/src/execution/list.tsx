@@ -109,17 +109,22 @@ function Row({ line, place, top, selected, choose, isOpen, toggle }: RowProps) {
         {step.status === "waiting" ? (
           <span className="wait">waits for {waitWords(step)}</span>
         ) : (
-          <Text>{step.error ?? step.last_output}</Text>
+          <Text>{joined(step.error ?? step.last_output)}</Text>
         )}
       </span>
     </div>
   );
 }
 
+/** A text of several lines, in the one line that it has here. */
+function joined(text: string | null): string {
+  return (text ?? "").trim().replace(/\s*\n\s*/g, " ");
+}
+
 function ItemCount({ step }: { step: Line["step"] }) {
   const { done = 0, failed = 0, total = 0 } = step.items ?? {};
   return (
-    <span className="soft">
+    <span className="soft item-count">
       {done}/{total}
       {failed > 0 && <span className="bad"> {failed} failed</span>}
     </span>

@@ -69,7 +69,7 @@ GROUPS = {
         "agents": _Known("agents", "List the roles and skills that agents can be given."),
         "scripted-model": _Known(
             "scripted_model",
-            "Serve a script in place of a model: print its address, and answer until SIGTERM or Ctrl-C.",
+            "Serve a script in place of a model, while COMMAND runs; without one, until SIGTERM or Ctrl-C.",
         ),
     },
     "Plans and tools": {

@@ -11,6 +11,7 @@ from windlass.cli.session import attended, say, who
 from windlass.cli.view import View
 from windlass.core import events as ev
 from windlass.core.approval import YES
+from windlass.core.budget import shown
 from windlass.engine.engine import Engine
 from windlass.errors import NotPermitted, UsageError, WindlassError
 
@@ -89,7 +90,7 @@ class ApprovalPrompt:
                 self._saving.add(asyncio.get_running_loop().create_task(self._save(asked, rule)))
                 return
             if answer in ("", "l"):
-                await self._engine.pause(self._execution, by=who())
+                await self._engine.pause(self._execution, by=who(), reason="approval")
                 return
             allow, note = answer == "y", ""
         try:
@@ -97,7 +98,7 @@ class ApprovalPrompt:
             await self._engine.approve(self._execution, asked.step, allow=allow, by=by, note=note, digest=asked.digest)
         except NotPermitted as error:
             say(error.message)
-            await self._engine.pause(self._execution, by="windlass")
+            await self._engine.pause(self._execution, by="windlass", reason="approval")
 
     async def _answer(
         self,
@@ -126,7 +127,7 @@ class ApprovalPrompt:
         except WindlassError as error:
             say(error.message)
             if asked.step in (await self._engine.state(self._execution)).questions:
-                await self._engine.pause(self._execution, by="windlass")
+                await self._engine.pause(self._execution, by="windlass", reason="approval")
 
     def _name(self, step: str) -> str:
         """The step's id, and its name where it has one."""
@@ -177,7 +178,7 @@ class ApprovalPrompt:
 def _amount(value: float | None, unit: str) -> str:
     if value is None:
         return "more"
-    return f"${value:,.2f}" if unit == "usd" else f"{value:,.0f} tokens"
+    return shown(value, unit)
 
 
 def _number(text: str) -> float | None:

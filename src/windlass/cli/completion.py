@@ -31,13 +31,19 @@ def install_completion(root: click.Command) -> Path:
     file, settings, line = _READ_FROM[shell]
     home = Path.home()
     target = home / file
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(_script(root, shell))
-    if settings:
-        with (home / settings).open("a+") as stream:
-            stream.seek(0)
-            if line not in stream.read():
-                stream.write(f"\n{line}\n")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_script(root, shell))
+        if settings:
+            with (home / settings).open("a+") as stream:
+                stream.seek(0)
+                if line not in stream.read():
+                    stream.write(f"\n{line}\n")
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename} cannot be written: {error.strerror}",
+            advice=("print the script, and save it where your shell reads it: windlass --show-completion",),
+        ) from error
     return target
 
 

@@ -91,6 +91,7 @@ def approve(
         raise UsageError("--always is for what is allowed: leave out --deny")
 
     async def work(engine: Engine) -> int:
+        driven = engine.driven(await engine.state(execution))  # with the answer, it may end at once
         if always:
             from windlass.cli.always import allow_always, readable_rule
 
@@ -101,7 +102,7 @@ def approve(
         say(f"{step} is {'denied' if deny else 'approved'}")
         if as_json:
             print_json(snapshot(state))
-        if not engine.driven(state):
+        if not driven:
             suggest(f"next: windlass resume {state.id}")
         return 0
 

@@ -16,11 +16,14 @@ __all__ = ["drive_elsewhere", "offer_orphans", "send_off", "start_driver", "stop
 async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False, no_wait: bool = False) -> int:
     """Continue it in the background, and say so."""
     log = await drive_elsewhere(engine, execution, yes=yes, no_wait=no_wait)
-    if as_json:
-        print_json({"id": execution, "log": log})
-    else:
-        out(execution)
-    suggest(f"Running in the background. Follow with: windlass watch {execution}")
+    try:
+        if as_json:
+            print_json({"id": execution, "log": log})
+        else:
+            out(execution)
+            sys.stdout.flush()
+    finally:  # also when the id cannot be written: nothing else names it
+        suggest(f"Running in the background. Follow with: windlass watch {execution}")
     return 0
 
 

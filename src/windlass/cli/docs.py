@@ -45,6 +45,9 @@ def docs(
         suggest("read one: windlass docs PAGE")
         return
     name = page.removeprefix("docs/").removesuffix(".md")
+    named_so = [known for known in pages if known.rpartition("/")[2] == name]
+    if name not in pages and len(named_so) == 1:  # `nightly` is guides/nightly
+        (name,) = named_so
     if name not in pages:
         from windlass.plan.schema import nearest
 

@@ -191,7 +191,9 @@ def _settings(folder: Path) -> Finding:
         load_settings(folder)
     except WindlassError as error:
         return Finding("settings", False, error.message, "correct the file named above")
-    return Finding("settings", True, f"{folder / 'config.toml'}, {user_folder() / 'config.toml'}")
+    files = [path / "config.toml" for path in (folder, user_folder())]
+    found = ", ".join(str(file) for file in files if file.exists())
+    return Finding("settings", True, found or f"no file, so the defaults hold; yours would be {files[1]}")
 
 
 def _traces(folder: Path) -> list[Finding]:

@@ -144,7 +144,7 @@ async def run_draft(
                 inputs={},
             )
             loaded = chosen.load(engine)
-            await engine.check_programs(loaded.plan)
+            await engine.check_programs(loaded)
         except PlanInvalid as invalid:
             for problem in invalid.problems:
                 say(str(problem))
@@ -187,6 +187,6 @@ def _asked(question: str) -> str:
 
 
 def _show(engine: Engine, loaded: LoadedPlan, found: Forecast) -> None:
-    show_plan(engine, loaded, found, say)
+    show_plan(engine, loaded, found, say, {})
     for warning in loaded.warnings:
         say(f"warning: {warning}")

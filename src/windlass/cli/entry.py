@@ -18,8 +18,12 @@ def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]):
         from windlass.version import __version__
 
-        sys.stdout.write(f"windlass {__version__}\n")
-        return
+        try:
+            sys.stdout.write(f"windlass {__version__}\n")
+            sys.stdout.flush()
+            return
+        except (OSError, AttributeError):  # a full disk, no reader, or no stdout: the command itself reports it
+            pass
     gc.set_threshold(GARBAGE_AFTER)
     # Looking for plugins reads the metadata of every installed package, and there are none that we would want.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

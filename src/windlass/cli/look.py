@@ -23,7 +23,7 @@ from windlass.cli.session import (
     with_observer,
 )
 from windlass.cli.terminal import clip
-from windlass.core.transitions import ExecutionStatus
+from windlass.core.transitions import NOT_STARTED, ExecutionStatus
 from windlass.errors import Damaged, UsageError
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ async def show_list(observer: Observer, heads: Sequence[Head], as_json: bool) ->
     from windlass.engine.damage import DAMAGED
 
     if as_json:
-        etas = await observer.etas(heads, time.time())
         waiting = await observer.waiting(heads)
+        etas = await observer.etas((head for head in heads if head.id not in waiting), time.time())
         views = [await _head_view(observer, head, etas.get(head.id)) for head in heads]
         print_json([view | {"waiting": waiting.get(head.id)} for head, view in zip(heads, views, strict=True)])
         return
@@ -106,9 +106,11 @@ async def show_list(observer: Observer, heads: Sequence[Head], as_json: bool) ->
     waiting = await observer.waiting(heads)
     for head in heads:
         remark = f" ({head.detail})" if head.detail else ""
-        if head.id in waiting and not head.detail:
-            remark = as_typed(" (waits for approval: windlass approvals)")
-        if head.status in ("running", "pending") and not observer.alive(head):
+        if head.status == ExecutionStatus.RUNNING and (asked := waiting.get(head.id)):
+            remark = as_typed(_ASKS[asked].format(head.id))
+        if head.detail == NOT_STARTED:
+            remark = as_typed(f" ({NOT_STARTED}: windlass resume {head.id})")
+        elif head.status in ("running", "pending") and not observer.alive(head):
             remark = as_typed(f" (its process is gone: windlass resume {head.id})")
         damage = observer.damaged.get(head.id)
         if damage is not None:
@@ -123,6 +125,11 @@ def list_line(head: Head, status: str) -> str:
     return f"{head.id}  {when}  {status:<9}  {head.name}"
 
 
+_ASKS = {
+    "approval": " (waits for approval: windlass approvals)",
+    "budget": " (waits for budget: windlass status {})",
+    "outcome": " (waits for a decision: windlass status {})",
+}
 _BRIEFLY = ("id", "status", "attempts", "duration_s", "items")
 
 

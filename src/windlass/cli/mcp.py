@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -244,13 +245,14 @@ def _indent(text: str) -> int | str:
 def _write(file: Path, text: str) -> None:
     """All of it or nothing, through a link to where the file really is, with the rights that it has."""
     target = file.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
+        draft.parent.mkdir(parents=True, exist_ok=True)
         draft.write_text(text, encoding="utf-8")
         if target.exists():
             shutil.copymode(target, draft)
         draft.replace(target)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # there may not even be a folder
+            draft.unlink()
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error

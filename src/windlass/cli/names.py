@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from windlass.engine.observer import Observer
 
-__all__ = ["ExecutionId", "OptionalExecutionId", "OptionalStepName", "StepName"]
+__all__ = ["AgentStepName", "ExecutionId", "OptionalExecutionId", "OptionalStepName", "StepName"]
 
 OFFERED = 50
 """Executions that a shell offers: the newest."""
@@ -71,6 +71,9 @@ _STEP = "The step; STEP[N] is one item of a foreach"
 ExecutionId = Annotated[str, Argument(metavar="ID", help=_ID, complete=_executions)]
 OptionalExecutionId = Annotated[str | None, Argument(metavar="ID", help=_ID, complete=_executions)]
 StepName = Annotated[str, Argument(metavar="STEP", help=_STEP, complete=_steps)]
+AgentStepName = Annotated[
+    str | None, Argument(metavar="STEP", help="The agent's step; not needed where there is one", complete=_steps)
+]
 OptionalStepName = Annotated[
     str | None, Argument(metavar="STEP", help="Only this step, with its items", complete=_steps)
 ]

@@ -45,7 +45,7 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
         try:
             loaded = engine.read(plan)
             engine.check_plan(loaded)
-            await engine.check_programs(loaded.plan)
+            await engine.check_programs(loaded)
         except PlanInvalid as invalid:
             if as_json:
                 problems = [msgspec.to_builtins(problem) for problem in invalid.problems]

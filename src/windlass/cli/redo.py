@@ -176,7 +176,7 @@ def _redo(
         say(said)
         for note in notes:
             suggest(f"note: {note}")
-        if engine.driven(state):
+        if engine.driven(state) or state.status.finished:  # its own process may have ended it since
             if as_json:
                 print_json({**snapshot(state), "notes": notes})
             suggest(f"Running in its own process. Follow with: windlass watch {state.id}")

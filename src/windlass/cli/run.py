@@ -38,6 +38,7 @@ from windlass.cli.terminal import write_output
 from windlass.cli.text import next_commands, shown, summary
 from windlass.cli.view import Progress, View, view_for
 from windlass.core import events as ev
+from windlass.core.questions import limits_asked_about
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.core.view import snapshot
@@ -440,8 +441,21 @@ def _results(state: State) -> list[StepState]:
         step
         for step in state.top_level()
         if step.status is StepStatus.COMPLETED and step.output is not None and not dependents[step.id]
-        if shown(step.output)
+        if shown(step.output) and not _is_outdated(state, step)
     ]
+
+
+def _is_outdated(state: State, step: StepState) -> bool:
+    """True if its `when` is false by now: it ran because of a failure that a retry has mended since."""
+    if not isinstance(step.spec.when, str):
+        return False
+    from windlass.core.scope import scope_of
+    from windlass.plan.template import TemplateProblem
+
+    try:
+        return not state.prepared.condition(step.spec, scope_of(state, step))
+    except TemplateProblem:
+        return False
 
 
 def _waiting(no_wait: bool) -> dict[str, bool]:
@@ -454,12 +468,9 @@ async def _raised(
     """`resume --budget`: the limit that it stands before from here on; without such, the execution's own."""
     if execution is None or (usd is None and tokens is None):
         return []
-    waiting = [s for s in (await engine.state(execution)).questions.values() if s.waiting_for == "budget"]
-    asked = {(s.scope, s.id if s.scope == "step" else "") for s in waiting} or {("execution", "")}
+    asked = limits_asked_about(await engine.state(execution))
     now, by = engine.clock.now(), who()
-    return [
-        ev.BudgetAnswered(now, True, by, step, scope, usd, tokens, "resume --budget") for scope, step in sorted(asked)
-    ]
+    return [ev.BudgetAnswered(now, True, by, step, scope, usd, tokens, "resume --budget") for scope, step in asked]
 
 
 def _decisions(

@@ -9,7 +9,7 @@ from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.names import ExecutionId, StepName
-from windlass.cli.run import Detach, KeepPlan, ProgressOption, see_through
+from windlass.cli.run import Detach, KeepPlan, ProgressOption, see_through, warn_of_values
 from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, who, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
@@ -57,6 +57,7 @@ def say_to_agent(
             if driven:
                 suggest(f"Running in its own process. Follow with: windlass watch {state.id}")
             return 0
+        warn_of_values(engine, state)
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
         resuming = engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan or receipt.forked)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.schedule_install import (
@@ -20,6 +19,16 @@ from windlass.cli.schedule_install import (
     remove_ticks,
     scheduler_here,
     texts_of,
+)
+from windlass.cli.schedule_show import (
+    firing_data,
+    firing_line,
+    is_continued,
+    schedule_data,
+    suggest_tick,
+    tell_unread,
+    trigger_head,
+    unread_data,
 )
 from windlass.cli.session import (
     AsJson,
@@ -34,22 +43,17 @@ from windlass.cli.session import (
     who,
     with_engine,
 )
-from windlass.clock import iso
 from windlass.errors import UsageError
 
 if TYPE_CHECKING:
-    from windlass.core.triggers import Firing
     from windlass.engine.engine import Engine
-    from windlass.engine.schedule import Schedule, ScheduleView, TriggerView
-    from windlass.ports.triggers import ScheduledPlan
+    from windlass.engine.schedule import Schedule
 
 __all__ = ["register"]
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN", help="Plan file with `triggers`")]
 ScheduledPlanFile = Annotated[Path, Argument(metavar="PLAN", help="File or name of a scheduled plan")]
 TriggerName = Annotated[str | None, Argument(metavar="TRIGGER", help="Only this one")]
-SILENT = 300.0
-"""Seconds without a tick after which it is said that nobody looks at the triggers."""
 
 
 def register(app: Group) -> None:
@@ -61,6 +65,7 @@ def register(app: Group) -> None:
     group.add(why)
     group.add(pause)
     group.add(resume)
+    group.add(fire)
     group.add(tick)
     group.add(install)
     app.add_command(group)
@@ -79,10 +84,10 @@ def add(
     async def work(schedule: Schedule) -> int:
         found = await schedule.add(plan, workdir or Path.cwd())
         if as_json:
-            print_json(_data(found))
+            print_json(schedule_data(found))
         else:
             for view in found.triggers:
-                out(_head(view))
+                out(trigger_head(view))
         lacks = await schedule.lacks(plan, workdir or Path.cwd())
         for line in lacks.missing:
             say(f"warning: it could not start now: {line}")
@@ -92,7 +97,7 @@ def add(
             suggest(f"  → {line}")
         if names := [name for name in await schedule.variables(plan) if name not in EVERY_TIMER_HAS]:
             suggest(f"note: a timer has no variables of this shell; give it {', '.join(names)}: windlass docs triggers")
-        _suggest_tick(found)
+        suggest_tick(found)
         return 0
 
     _with_schedule(work, home, make=True)
@@ -115,14 +120,16 @@ def list_triggers(as_json: AsJson = False, home: Home = None) -> None:
     async def work(schedule: Schedule) -> int:
         found = await schedule.view()
         if as_json:
-            print_json(_data(found))
+            print_json(schedule_data(found))
             return 0
         for view in found.triggers:
-            last = next((_line(firing, view.trigger.zone) for firing in view.state.firings), "nothing has come yet")
-            out(f"{view.plan.path} {_head(view)}; last: {last}")
-        _tell_unread(found.unread)
+            last = next(
+                (firing_line(firing, view.trigger.zone) for firing in view.state.firings), "nothing has come yet"
+            )
+            out(f"{view.plan.path} {trigger_head(view)}; last: {last}")
+        tell_unread(found.unread)
         if found.triggers or found.unread:
-            _suggest_tick(found)
+            suggest_tick(found)
         else:
             say("No scheduled plans.")
         return 0
@@ -139,25 +146,30 @@ def why(
 ) -> None:
     """Show why a trigger did or did not start its plan: its next time, and what became of each time before."""
 
-    from windlass.core.triggers import shown_time
+    from windlass.core.trigger_times import shown_time
 
     async def work(schedule: Schedule) -> int:
-        found = await schedule.view(plan)
+        found = await schedule.view(plan, files=True)
         chosen = found.of(trigger, plan)
         if as_json:
-            print_json(_data(found._replace(triggers=chosen), limit))
+            print_json(schedule_data(found._replace(triggers=chosen), limit))
             return 0
         for view in chosen:
-            out(_head(view))
+            out(trigger_head(view))
+            pending = view.pending or []
+            for file in pending[:limit]:
+                out(f"  {file.name} waiting: {file.reason}")
+            if len(pending) > limit:
+                out(f"  and {len(pending) - limit} more files waiting")
             for firing in view.state.firings[:limit]:
-                out(f"  {_line(firing, view.trigger.zone)}")
-            if not view.state.firings:
+                out(f"  {firing_line(firing, view.trigger.zone)}")
+            if not view.state.firings and not pending:
                 out("  nothing has come since it was scheduled")
             if (refused := view.refused) is not None:
                 last = shown_time(refused.at, view.trigger.zone)
                 out(f"  requests that were refused: {refused.number}, the last at {last}: {refused.reason}")
-        _tell_unread(found.unread)
-        _suggest_tick(found)
+        tell_unread(found.unread)
+        suggest_tick(found)
         return 0
 
     _with_schedule(work, home)
@@ -175,9 +187,35 @@ def resume(plan: ScheduledPlanFile, trigger: TriggerName = None, home: Home = No
 
 def _pause(plan: Path, trigger: str | None, reason: str, home: str | None) -> None:
     async def work(schedule: Schedule) -> int:
-        for name in await schedule.pause(plan, trigger, reason):
-            say(f"{name} is {'paused' if reason else 'resumed'}")
+        for name, changed in (await schedule.pause(plan, trigger, reason)).items():
+            say(f"{name} is {'paused' if reason else 'resumed' if changed else 'not paused'}")
         return 0
+
+    _with_schedule(work, home)
+
+
+def fire(
+    plan: ScheduledPlanFile,
+    trigger: Annotated[str | None, Argument(metavar="TRIGGER", help="Which one, if the plan has several")] = None,
+    file: Annotated[str, Option("--file", metavar="NAME", help="File in the folder that the trigger watches")] = "",
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Start a plan once now, in the background, exactly as its trigger would: to try it, or to make up for a time.
+
+    It is none of the trigger's times: those come as before. It starts also while the trigger is paused.
+    """
+
+    async def work(schedule: Schedule) -> int:
+        fired = await schedule.fire(plan, trigger, file)
+        if as_json:
+            print_json({"plan": fired.plan, "trigger": fired.trigger, **firing_data(fired.firing)})
+        else:
+            (view,) = (await schedule.view(plan)).of(fired.trigger, plan)
+            out(f"{fired.trigger}: {firing_line(fired.firing, view.trigger.zone)}")
+            if fired.firing.status != "refused":
+                suggest(f"Running in the background. Follow with: windlass watch {fired.firing.execution}")
+        return 1 if fired.firing.status == "refused" else 0
 
     _with_schedule(work, home)
 
@@ -195,20 +233,20 @@ def tick(as_json: AsJson = False, home: Home = None) -> None:
                 {
                     "plan": one.plan,
                     "trigger": one.trigger,
-                    **_firing_data(one.firing),
-                    "continued": _is_continued(one.firing),
+                    **firing_data(one.firing),
+                    "continued": is_continued(one.firing),
                 }
                 for one in firings
             ]
-            print_json({"firings": told, "unreadable": _unread_data(unread)})
+            print_json({"firings": told, "unreadable": unread_data(unread)})
         else:
             known = (await schedule.view()).triggers if firings else []
             zones = {(view.plan.path, view.trigger.id): view.trigger.zone for view in known}
             for one in firings:
-                word = "continued" if _is_continued(one.firing) else one.firing.status
-                line = _line(one.firing, zones.get((one.plan, one.trigger), "UTC"), word)
+                word = "continued" if is_continued(one.firing) else one.firing.status
+                line = firing_line(one.firing, zones.get((one.plan, one.trigger), "UTC"), word)
                 out(f"{one.plan} {one.trigger}: {line}")
-            _tell_unread(unread)
+            tell_unread(unread)
             if attended() and not firings and not unread:
                 say("nothing is due")
         return 1 if unread or any(one.firing.status == "refused" for one in firings) else 0
@@ -281,105 +319,3 @@ def _with_schedule(work: Callable[[Schedule], Awaitable[int]], home: str | None,
                 await store.close()
 
     raise CommandEnd(with_engine(main, home, make=make))
-
-
-def _head(view: TriggerView) -> str:
-    from windlass.core.triggers import shown_time
-
-    at = _next(view)
-    shown = f", next {shown_time(at, view.trigger.zone)}" if at is not None else ""
-    paused = f", paused: {view.state.paused} (resume it: {_resume(view)})" if view.state.paused else ""
-    schedule = f"POST {_hook(view)}" if view.trigger.webhook is not None else view.trigger.schedule
-    trouble = f", {view.trouble}" if view.trouble else ""
-    return f"{view.trigger.id}: {schedule}{shown}{paused}{trouble}"
-
-
-def _resume(view: TriggerView) -> str:
-    return shlex.join(["windlass", "schedule", "resume", view.plan.path, view.trigger.id])
-
-
-def _hook(view: TriggerView) -> str | None:
-    from windlass.engine.hooks import hook_path
-
-    return hook_path(view.plan.path, view.trigger.id) if view.trigger.webhook is not None else None
-
-
-def _next(view: TriggerView) -> float | None:
-    """The next time at which it starts its plan; None while it is paused."""
-    from windlass.plan.cron import next_time
-
-    trigger = view.trigger
-    if view.state.paused:
-        return None
-    return next_time(trigger.cron, trigger.zone, view.state.until) if trigger.cron is not None else None
-
-
-def _is_continued(firing: Firing) -> bool:
-    """True if its execution was started before, and its process died."""
-    return firing.status == "started" and firing.tries > 0
-
-
-def _line(firing: Firing, zone: str, status: str = "") -> str:
-    from windlass.core.triggers import FiringStatus, delivery_of, shown_time, watched_file
-
-    never = firing.status in (FiringStatus.SKIPPED, FiringStatus.MISSED, FiringStatus.WAITING, FiringStatus.REFUSED)
-    source = f" {name}" if (name := watched_file(firing) or delivery_of(firing)) else ""
-    shown = f"{shown_time(firing.at, zone)}{source} {status or firing.status}{'' if never else f' {firing.execution}'}"
-    return f"{shown}: {firing.reason}" if firing.reason else shown
-
-
-def _data(found: ScheduleView, limit: int = 1) -> dict[str, Any]:
-    triggers = [
-        {
-            "plan": view.plan.path,
-            "workdir": view.plan.workdir,
-            "trigger": view.trigger.id,
-            "cron": view.trigger.cron,
-            "zone": view.trigger.zone,
-            "watch": view.trigger.watch.model_dump() if view.trigger.watch is not None else None,
-            "webhook": _hook(view),
-            "refused": view.refused._asdict() | {"at": iso(view.refused.at)} if view.refused is not None else None,
-            "next": iso(_next(view)),
-            "paused": view.state.paused,
-            "trouble": view.trouble,
-            "firings": [_firing_data(firing) for firing in view.state.firings[:limit]],
-        }
-        for view in found.triggers
-    ]
-    ticks = {name: iso(at) for name, at in found.ticks.items()}
-    return {"triggers": triggers, "unreadable": _unread_data(found.unread), "ticks": ticks}
-
-
-def _firing_data(firing: Firing) -> dict[str, Any]:
-    from windlass.core.triggers import delivery_of, watched_file
-
-    return {
-        "at": iso(firing.at),
-        "file": watched_file(firing),
-        "delivery": delivery_of(firing),
-        "status": firing.status.value,
-        "execution": firing.execution,
-        "reason": firing.reason,
-        "decided_at": iso(firing.decided_at),
-    }
-
-
-def _unread_data(unread: list[ScheduledPlan]) -> list[dict[str, str]]:
-    return [{"plan": plan.path, "trouble": plan.trouble} for plan in unread]
-
-
-def _tell_unread(unread: list[ScheduledPlan]) -> None:
-    for plan in unread:
-        suggest(f"nothing starts {plan.path}: {plan.trouble}")
-
-
-def _suggest_tick(found: ScheduleView) -> None:
-    """Say so where nobody looks at the triggers."""
-    last = max(found.ticks.values(), default=None)
-    hooks = [view for view in found.triggers if view.trigger.webhook is not None]
-    by_tick = len(hooks) < len(found.triggers) or found.unread
-    if by_tick and (last is None or found.now - last > SILENT):
-        when = "no tick has come yet" if last is None else f"the last tick came at {iso(last)}"
-        suggest(f"{when}: triggers fire only while windlass serve runs, or after windlass schedule install")
-    if hooks and found.now - found.ticks.get("serve", 0.0) > SILENT:
-        suggest("webhooks are received only while windlass serve runs")

@@ -117,8 +117,14 @@ def install_ticks(kind: SchedulerKind, command: TickCommand, env: Mapping[str, s
         _write_table([*_others(command), *texts.values()])
         return
     for file, text in texts.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"{file} cannot be written: {error.strerror}",
+                advice=("print it, and save it yourself: windlass schedule install --print",),
+            ) from error
     if kind is SchedulerKind.SYSTEMD:
         _call("systemctl", "--user", "daemon-reload")
         _call("systemctl", "--user", "enable", "--now", f"{command.name}.timer")

@@ -65,9 +65,18 @@ def protect_streams() -> None:
     for name, safe in (("stdin", None), ("stdout", _DataStream), ("stderr", _SafeStream)):
         stream = getattr(sys, name)
         if stream is None:  # closed: `>&-`
-            setattr(sys, name, open(os.devnull, "w" if safe else "r"))  # noqa: SIM115 - for as long as we live
-        elif safe is not None and isinstance(stream, io.TextIOWrapper):
+            stream = _in_place_of_closed(name)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)  # the original, which would close its file when nobody has it any more
+        if safe is not None and isinstance(stream, io.TextIOWrapper):
             setattr(sys, name, safe(stream))
+
+
+def _in_place_of_closed(name: str) -> TextIO:
+    """A stream that has nothing to read and drops remarks. What is written to stdout fails as on a full disk: its
+    file is open for reading only, and no file that is opened later can get its number."""
+    flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+    return open(os.open(os.devnull, flags), "r" if name == "stdin" else "w")
 
 
 class _SafeStream(io.TextIOWrapper):

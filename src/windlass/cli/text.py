@@ -44,6 +44,8 @@ __all__ = [
 
 _COMMAND_OF_ID = re.compile(r"\b(windlass \w+) ID\b")
 """A command in the advice of a failure, which does not know its execution."""
+_ENDING = re.compile(r"(exit code \d+|ended by [\w ]+): .*")
+"""The message of a command that failed and printed one line."""
 MARKS = {
     StepStatus.PENDING: "·",
     StepStatus.RUNNING: "▶",
@@ -132,7 +134,7 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.StepCompleted():
             return f"✓ {event.step}"
         case ev.StepFailed():
-            return f"✗ {event.step} failed{_impact(state, event.step)}: {_first_line(event.failure)}"
+            return f"✗ {event.step} failed{_impact(state, event.step)}: {_without_words(event.failure)}"
         case ev.StepSkipped():
             return f"↷ {event.step} skipped: {event.because}"
         case ev.StepExpanded():
@@ -240,8 +242,15 @@ def _skipped_by(state: State, failed: str) -> list[str]:
 
 
 def _first_line(failure: Failure) -> str:
-    """Its message without the lines that a program printed: they stand where the attempt failed, and at the end."""
+    """Its message without the further lines that a program printed."""
     return failure.message.partition("\n")[0].removesuffix(":")
+
+
+def _without_words(failure: Failure) -> str:
+    """Its message without the words of a program: they stand where the attempt failed, and at the end."""
+    first = _first_line(failure)
+    command = _ENDING.fullmatch(first)
+    return command[1] if command is not None else first
 
 
 def failure_lines(who: str, failure: Failure, state: State) -> list[str]:
@@ -303,7 +312,7 @@ def summary(state: State, driven: bool = False, stale: Set[str] = frozenset()) -
     counts = Counter(standing_of(step, state, driven) for step in state.top_level())
     parts = ", ".join(f"{count} {word}" for word, count in counts.items())
     status = str(state.status)
-    if state.status is ExecutionStatus.PAUSED:
+    if state.status in (ExecutionStatus.PAUSED, ExecutionStatus.PENDING) and state.paused_for:
         status += f" ({state.paused_for})"
     elif state.status is ExecutionStatus.RUNNING and not driven:
         status += " (its process is gone)"
@@ -323,17 +332,16 @@ def summary(state: State, driven: bool = False, stale: Set[str] = frozenset()) -
     lines += [f"  … {s.id}: {_retry_wait(s)}" for s in state.steps.values() if _waits_for_retry(s)]
     lines += [*agent_lines(state), *_verdict_lines(state, driven, stale)]
     if state.status is ExecutionStatus.COMPLETED and state.lacks:
-        lines.append(
-            f"  missing from the result: {', '.join(_lacking(state.steps[name]) for name in state.lacks)} (optional)"
-        )
+        lines.append(f"  missing from the result: {', '.join(_lacking(state.steps[name]) for name in state.lacks)}")
     return lines
 
 
 def _lacking(step: StepState) -> str:
-    """The part of a step's result that is missing: `1 of 5 items of work`, or all of it."""
+    """The part of a step's result that is missing, and why that is no failure: `1 of 5 items of work (optional)`."""
     count = items_of(step) if step.children else {}
     missing = count["total"] - count["done"] if count else 0
-    return f"{missing} of {plural(count['total'], 'item')} of {step.id}" if count and count["done"] else step.id
+    what = f"{missing} of {plural(count['total'], 'item')} of {step.id}" if count and count["done"] else step.id
+    return f"{what} ({f'skipped by {step.skip_by}' if step.skip_by else 'optional'})"
 
 
 def standing_of(step: StepState, state: State, driven: bool) -> str:
@@ -464,7 +472,8 @@ def _chain(state: State, parts: list[tuple[str, str]]) -> str:
 def _verdict_lines(state: State, driven: bool, stale: Set[str]) -> list[str]:
     """`  work: 2 verified, 1 stale (fix[1])`, where the work of an agent was checked; the verified ones go unnamed.
 
-    The reason of stale ones follows, with the command that checks again, which is refused while it is running.
+    The reason of stale ones follows, with the command that checks again, which is refused while it is running; and the
+    names of `protect` that protected no file.
     """
     found: dict[str, list[str]] = {}
     for step in state.steps.values():
@@ -479,7 +488,16 @@ def _verdict_lines(state: State, driven: bool, stale: Set[str]) -> list[str]:
     ]
     again = "" if driven else f"; check again: windlass verify {state.id}"
     reason = [f"  stale: files changed since the checks passed{again}"] if "stale" in found else []
-    return [f"  work: {', '.join(parts)}", *reason]
+    return [f"  work: {', '.join(parts)}", *reason, *_unmatched_lines(state)]
+
+
+def _unmatched_lines(state: State) -> list[str]:
+    checked = ((step.id, step.agent.checked) for step in state.steps.values() if step.agent is not None)
+    return [
+        f"  warning: {name}: `protect` names {', '.join(found.unmatched)}, and there was nothing of that name"
+        for name, found in checked
+        if found is not None and found.unmatched
+    ]
 
 
 def _who(step: StepState) -> str:

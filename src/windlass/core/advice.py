@@ -13,6 +13,7 @@ from windlass.core.state import State
 from windlass.core.step import StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Category, Failure, UsageError
+from windlass.plan.template import references
 
 __all__ = [
     "Way",
@@ -28,6 +29,10 @@ __all__ = [
 
 _REDO = re.compile(r"\bwindlass (retry|skip) ")
 """A command that is refused for a step that never runs again."""
+
+
+_SAME_AGAIN = (Category.CONFIGURATION, Category.LOGIC)
+"""Categories of failures that come again with the same arguments."""
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -48,16 +53,35 @@ def ways_on(state: State, step: StepState, changed_plan: str = "") -> list[Way]:
         again = f"{fork_rest(state, changed_plan)} --from {shlex.quote(parent.id)}"
         return [Way(again, "run it and the steps after it again, in a new execution")]
     if is_over(state, step):
-        return [Way(fork_rest(state, changed_plan), AGAIN)]
+        return [Way(fork_rest(state, changed_plan), AGAIN), *_list_anew(state, step, changed_plan)]
     ways = [Way(f"windlass logs {name} --step {word}", "see what it did")] if step.attempts or step.children else []
     purpose = "try its failed items again" if step.children else "try it again"
     ways.append(Way(f"windlass retry {name} {word}{accept}", purpose))
     category = step.error.category if step.error is not None else None
     if step.spec.is_agent:
         ways.append(Way(f"windlass retry {name} {word} --runtime NAME{accept}", "try it on another runtime"))
-    elif category in (Category.CONFIGURATION, Category.LOGIC):
+    elif category in _SAME_AGAIN:
         ways.append(Way(f"windlass retry {name} {word} --with KEY=VALUE{accept}", "try it with other arguments"))
-    return [*ways, Way(f"windlass skip {name} {word}{accept}", "continue without it")]
+    ways.append(Way(f"windlass skip {name} {word}{accept}", "continue without it"))
+    return [*ways, *_list_anew(state, step, changed_plan)]
+
+
+def _list_anew(state: State, step: StepState, changed_plan: str) -> list[Way]:
+    """The command for a foreach whose list comes from steps or an input: a retry or a plain fork keeps it as it was."""
+    failure, foreach = step.error, step.spec.foreach
+    if not step.children or not isinstance(foreach, str) or failure is None or failure.category not in _SAME_AGAIN:
+        return []
+    named = references(foreach, expression=True)
+    steps = {found.name for found in named if found.root == "steps"}
+    source = next((one for one in state.prepared.graph.order if one in steps), None)
+    if source is not None:
+        again = f"{fork_rest(state, changed_plan)} --from {shlex.quote(source)}"
+        return [Way(again, f"make the list anew, by {source}, and run all items, in a new execution")]
+    given = next((found.name for found in named if found.root == "inputs" and found.name), None)
+    if given is None:
+        return []
+    again = f"{fork_rest(state, changed_plan)} -i {shlex.quote(given)}=@FILE"
+    return [Way(again, "run with a mended list what it changes, in a new execution")]
 
 
 def own_advice(state: State, failure: Failure) -> tuple[str, ...]:

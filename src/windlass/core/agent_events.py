@@ -170,6 +170,8 @@ class AgentChecked(EventBase, frozen=True, tag="agent.checked"):
     """The folder of the files that it saw."""
     tree: str = ""
     """Names their content, as checks that passed left them; empty where it was not recorded."""
+    unmatched: tuple[str, ...] = ()
+    """Names of `protect` that fitted no file when the agent began."""
 
     @property
     def passed(self) -> bool:
@@ -286,6 +288,7 @@ class AgentSummaryRequested(EventBase, frozen=True, tag="agent.summary_requested
 
     step: str
     by: str = ""
+    request: str = ""
 
 
 class UsageReported(EventBase, frozen=True, tag="usage.reported"):
@@ -322,6 +325,7 @@ class BudgetAnswered(EventBase, frozen=True, tag="budget.answered"):
     """The limit from here on, for this execution."""
     tokens: int | None = None
     note: str = ""
+    request: str = ""
 
 
 class BudgetWarned(EventBase, frozen=True, tag="budget.warned"):

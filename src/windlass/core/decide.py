@@ -262,8 +262,14 @@ def _dispensable(step: StepState) -> bool:
 
 
 def _lacking(state: State) -> tuple[str, ...]:
-    """Steps that were to give a result and did not. A false `when` was not to give one."""
-    return tuple(step.id for step in state.top_level() if step.status is not _COMPLETED and not step.by_condition)
+    """Steps that were to give a result and did not, and items that a person skipped. A false `when` was not to."""
+    lacking: list[str] = []
+    for step in state.top_level():
+        if step.status is not _COMPLETED:
+            lacking += [step.id] if not step.by_condition else []
+        elif step.children and not step.picked:
+            lacking += [item.id for item in step.children if item.skip_by and item.status is not _COMPLETED]
+    return tuple(lacking)
 
 
 # -- going on ----------------------------------------------------------------------------------
@@ -279,6 +285,8 @@ def _fill(state: State, now: float, policy: Policy, commands: list[Command]) -> 
     for step in state.due(now) if state.timers else ():
         if step.waiting_for == "approval":
             commands.append(Record(_closed(step, now)))
+            continue
+        if state.waits_again(step):
             continue
         alone = _runs_alone(step)
         if alone and (busy or room < free):
@@ -296,6 +304,8 @@ def _fill(state: State, now: float, policy: Policy, commands: list[Command]) -> 
             continue
         if room <= 0:
             break
+        if state.retried and state.waits_again(step):
+            continue
         alone = step.failures is not None and _runs_alone(step)  # one that was stopped, and goes on
         if alone and (busy or room < free):
             break

@@ -35,12 +35,20 @@ def runtime_of(state: State, step: StepState, policy: _Preference) -> str:
 
 
 def named_model(state: State, step: StepState) -> str:
-    """The model that the person, the step or the plan names; empty for that of its role or its runtime."""
-    models = step.spec.models
-    if models and not step.model:
+    """The model that the person, the step or the plan names; empty for that of its role or its runtime.
+
+    Empty also for a name that is a template, until the step's first attempt has it filled in.
+    """
+    if step.model:
+        return step.model
+    spec, given = step.spec, step.input if isinstance(step.input, dict) else {}
+    if spec.models:
         refused = step.agent.refused if step.agent is not None else 0
-        return models[min(refused // FAILURES_EACH, len(models) - 1)]
-    return step.model or step.spec.model or state.plan.model or ""
+        models = given.get("models", spec.models)
+        name = models[min(refused // FAILURES_EACH, len(models) - 1)]
+    else:
+        name = given.get("model", spec.model) or state.plan.model or ""
+    return "" if "{{" in name else name
 
 
 def falls_back(state: State, step: StepState, policy: _Preference) -> bool:

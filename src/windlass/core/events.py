@@ -138,6 +138,8 @@ class ExecutionCreated(EventBase, frozen=True, tag="execution.created"):
     """Versions that matter for going on: `windlass`, `python`, `quickjs`."""
     traceparent: str = ""
     """The span of another program that started it (W3C trace context), if it was told and traces are on."""
+    start: bool = True
+    """It is to start at once, so one that has not is cut off; False: `resume` starts it when somebody asks."""
 
 
 class ExecutionStarted(EventBase, frozen=True, tag="execution.started"):
@@ -348,6 +350,7 @@ class AnswerRefused(EventBase, frozen=True, tag="answer.refused"):
     """The attempt that it came from, as far as that is known."""
     step: str = ""
     """The step that the answer was for."""
+    request: str = ""
 
 
 class DecisionMade(EventBase, frozen=True, tag="decision.made"):

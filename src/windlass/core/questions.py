@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from windlass.core.state import State
 
-__all__ = ["OpenQuestion", "QuestionChanges", "changes_of", "open_questions", "question_id"]
+__all__ = [
+    "OpenQuestion",
+    "QuestionChanges",
+    "asked_beside_approval",
+    "changes_of",
+    "is_answer_on_budget",
+    "limits_asked_about",
+    "open_questions",
+    "question_id",
+]
 
 
 class OpenQuestion(NamedTuple):
@@ -50,6 +59,24 @@ def open_questions(state: State) -> dict[str, OpenQuestion]:
             name = question_id(state.id, step.id, asked.digest)
             found[step.id] = OpenQuestion(step.id, asked.seq, name, asked.digest, state.workdir)
     return found
+
+
+def asked_beside_approval(state: State) -> str:
+    """`decision` or `budget` while a step asks a person for that, as the reason of a pause would say it; else empty."""
+    kinds = {step.waiting_for for step in state.questions.values()} if state.questions else ()
+    return "decision" if "outcome" in kinds else "budget" if "budget" in kinds else ""
+
+
+def is_answer_on_budget(state: State, allow: bool, usd: float | None, tokens: int | None) -> bool:
+    """Tell whether it says something: a new limit does so at any time, every other answer only if a step asks."""
+    new_limit = allow and (usd is not None or tokens is not None)
+    return new_limit or any(step.waiting_for == "budget" for step in state.questions.values())
+
+
+def limits_asked_about(state: State) -> list[tuple[str, str]]:
+    """The limits that stopped it, by scope and step; without such, the execution's own (E3)."""
+    waiting = [step for step in state.questions.values() if step.waiting_for == "budget"]
+    return sorted({(step.scope, step.id if step.scope == "step" else "") for step in waiting}) or [("execution", "")]
 
 
 def changes_of(before: Mapping[str, OpenQuestion], now: Mapping[str, OpenQuestion]) -> QuestionChanges | None:

@@ -24,8 +24,8 @@ def is_over(state: State, step: StepState) -> bool:
     return done or state.status in ENDED_FOR_GOOD
 
 
-def check_retry(state: State, step: StepState) -> None:
-    """Raise `UsageError` unless a retry of the step would change something now."""
+def check_retry(state: State, step: StepState, *, driven: bool = True) -> None:
+    """Raise `UsageError` unless a retry of the step would change something now; `driven` if a process drives it."""
     _check_execution(state, step)
     name, word = state.id, shlex.quote(step.id)
     match step.status:
@@ -59,7 +59,11 @@ def check_retry(state: State, step: StepState) -> None:
         case StepStatus.WAITING if step.waiting_for == "outcome":
             raise UsageError(
                 f"step {step.id} of {name} is waiting for a decision: {step.question}",
-                advice=(f"run it again: windlass resume {name} --again {word}",),
+                advice=(
+                    f"run it again: windlass resume {name} --again {word}",
+                    f"it took effect: windlass resume {name} --done {word}",
+                    f"count it as failed: windlass resume {name} --fail {word}",
+                ),
             )
         case StepStatus.WAITING:
             raise UsageError(
@@ -72,13 +76,7 @@ def check_retry(state: State, step: StepState) -> None:
                 advice=(f"run it again in a new execution: windlass fork {name} --from {word}",),
             )
         case StepStatus.RUNNING:
-            raise UsageError(
-                f"step {step.id} of {name} is running",
-                advice=(
-                    f"stop it first: windlass interrupt {name}",
-                    f"continue without it: windlass skip {name} {word}",
-                ),
-            )
+            raise _while_running(state, step, driven=driven)
         case _:
             raise UsageError(
                 f"step {step.id} of {name} has not run yet",
@@ -113,6 +111,26 @@ def _check_execution(state: State, step: StepState) -> None:
         if step.status is StepStatus.FAILED:
             again = f"{AGAIN}: windlass fork {state.id}"
         raise UsageError(f"execution {state.id} is {state.status} and cannot be reopened", advice=(again,))
+
+
+def _while_running(state: State, step: StepState, *, driven: bool) -> UsageError:
+    """The error for a step that is running, or whose items wait, or that stands still with its execution."""
+    name, skip = state.id, f"continue without it: windlass skip {state.id} {shlex.quote(step.id)}"
+    asking = [item for item in step.children or () if item.status is StepStatus.WAITING and item.asks]
+    if asking:
+        names = ", ".join(item.id for item in asking[:5]) + (f" and {len(asking) - 5} more" if len(asking) > 5 else "")
+        try:
+            check_retry(state, asking[0])
+        except UsageError as error:
+            return UsageError(f"items of step {step.id} of {name} wait for an answer: {names}", advice=error.advice)
+    if state.status is ExecutionStatus.RUNNING and driven:
+        return UsageError(
+            f"step {step.id} of {name} is running", advice=(f"stop it first: windlass interrupt {name}", skip)
+        )
+    stopped = "its execution is paused" if state.status is ExecutionStatus.PAUSED else "its process is gone"
+    return UsageError(
+        f"step {step.id} of {name} has not ended: {stopped}", advice=(f"continue it: windlass resume {name}", skip)
+    )
 
 
 def _failed_before(state: State, step: StepState) -> StepState | None:

@@ -103,6 +103,7 @@ def _unsettle(state: StateData, steps: Iterable[StepState], at: float, only: Ste
     """
     queue = list(steps)
     seen = {step.id for step in queue}
+    state.retried = True
     for step in queue:
         _reset(state, step)
         state.unsettled += 1
@@ -111,8 +112,10 @@ def _unsettle(state: StateData, steps: Iterable[StepState], at: float, only: Ste
             if skipped and after.id not in seen:
                 seen.add(after.id)
                 queue.append(after)
-            elif after.status in _HELD and not after.doubtful and after.id not in state.active:
-                _withdraw(state, after)
+                continue
+            for one in after.children or (after,):
+                if one.status in _HELD and not one.doubtful and one.id not in state.active:
+                    _withdraw(state, one)
     for step in queue:
         for after in (step, *state.dependents(step)):
             _count_needs(state, after)
@@ -137,10 +140,12 @@ def _reset(state: StateData, step: StepState) -> None:
 
 
 def _withdraw(state: StateData, step: StepState) -> None:
-    """Have a step that is about to run wait for its prerequisites again; its question is put anew."""
+    """Have a step or an item that is about to run wait for its prerequisites again; its question is put anew."""
     state.leave_indexes(step)
     state.move(step, StepStatus.PENDING)
     step.waiting_for = step.until = step.approval = None
+    if step.parent is not None:
+        state.ready[step.id] = step  # `waits_again` holds it back
 
 
 def _reset_item(state: StateData, item: StepState) -> None:

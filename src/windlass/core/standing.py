@@ -29,11 +29,14 @@ def pause_event(state: State, now: float, policy: Policy, *, hold: bool) -> ev.E
 
 def standing_still(state: State, policy: Policy = _DEFAULT) -> str | None:
     """`approval`, `decision`, `budget` or `quota` when nothing can go on before a person answers, else None."""
-    if state.status is not ExecutionStatus.RUNNING or state.ready or state.to_judge or state.in_doubt or state.to_skip:
+    if state.status is not ExecutionStatus.RUNNING or state.to_judge or state.in_doubt or state.to_skip:
+        return None
+    if state.ready and state.can_start():
         return None
     if any(not step.asks_in_attempt for step in state.active.values()):
         return None
-    timed = {step.waiting_for for step in _timed(state) if step.status is StepStatus.WAITING and not step.asks}
+    waiting = (step for step in _timed(state) if step.status is StepStatus.WAITING and not step.asks)
+    timed = {step.waiting_for for step in waiting if not state.waits_again(step)}
     # The reservation of an agent that waits for a person comes free only after the answer.
     stuck = {"quota", "budget"} if state.active else {"quota"}
     if timed - stuck or ("quota" in timed and policy.wait_for_quota):

@@ -47,6 +47,7 @@ class State(StateData):
         self.become(ExecutionStatus.RUNNING, event.at)
         self.driver = event.driver
         self.started_at = event.at
+        self.paused_for = ""
 
     def _resumed(self, event: ev.ExecutionResumed) -> None:
         self._count_absence(event.at)

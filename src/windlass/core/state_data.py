@@ -14,7 +14,7 @@ from typing import Any
 from windlass.core import events as ev
 from windlass.core.agent import AgentState, Cost
 from windlass.core.step import StepState
-from windlass.core.transitions import ExecutionStatus, StepStatus, check_execution_move, check_step_move
+from windlass.core.transitions import NOT_STARTED, ExecutionStatus, StepStatus, check_execution_move, check_step_move
 from windlass.errors import Failure
 from windlass.plan.model import Budget, Importance, Plan
 from windlass.plan.prepare import Prepared
@@ -43,7 +43,7 @@ class StateData:
         self.status = ExecutionStatus.PENDING
         self.seq = 0
         self.driver = ""
-        self.paused_for = ""
+        self.paused_for = "" if created.start else NOT_STARTED
         self.expires_at: float | None = None
         self.on_expiry = "cancel"
         self.error: Failure | None = None
@@ -52,6 +52,8 @@ class StateData:
         """A person's request that the driver has not carried out yet."""
         self.broken_by: StepState | None = None
         """The critical step that failed."""
+        self.retried = False
+        """A settled step was made pending again: steps after it may have begun."""
         self.worked_s = 0.0
         """Running time before the current stretch, pauses left out."""
         self.worked_before = 0.0
@@ -123,6 +125,10 @@ class StateData:
     def may_start(self, step: StepState) -> bool:
         """True if all prerequisites of a step of the plan are settled."""
         return not self.unmet[self.prepared.graph.group_of[step.id]]
+
+    def waits_again(self, step: StepState) -> bool:
+        """True for a step or an item that could go on, while a person has a prerequisite of it tried again."""
+        return not self.may_start(step.parent or step)
 
     def count_unmet(self, step: StepState) -> None:
         """Count the unsettled prerequisites of a step of the plan anew."""
@@ -245,9 +251,13 @@ class StateData:
         questions = self.questions
         if self.status is not ExecutionStatus.RUNNING or not questions or any(s not in questions for s in self.active):
             return False
-        if self.to_judge or self.in_doubt or (self.ready and len(self.active) < self.prepared.parallel):
+        if self.to_judge or self.in_doubt or (self.can_start() and len(self.active) < self.prepared.parallel):
             return False
         return not any(step not in questions and self._holds(until, step) for until, step in self.timers)
+
+    def can_start(self) -> bool:
+        """True if a step that is ready waits for nothing but room."""
+        return any(not self.waits_again(step) for step in self.ready.values())
 
     def leave_indexes(self, step: StepState) -> None:
         key = step.id

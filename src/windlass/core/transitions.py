@@ -8,6 +8,7 @@ from windlass.errors import WindlassError
 
 __all__ = [
     "EXECUTION_MOVES",
+    "NOT_STARTED",
     "STEP_MOVES",
     "ExecutionStatus",
     "IllegalMove",
@@ -45,6 +46,9 @@ class ExecutionStatus(StrEnum):
         """It has ended. A failed or partial one can be reopened by a person."""
         return self in _ENDED
 
+
+NOT_STARTED = "not started"
+"""The reason of a pending execution that nobody has asked to start; another pending one was cut off."""
 
 _S = StepStatus
 _SETTLED = frozenset({_S.COMPLETED, _S.FAILED, _S.SKIPPED})

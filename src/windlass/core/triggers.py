@@ -5,7 +5,8 @@ turn and writes one `Firing` for each, so that each is decided on once: the turn
 one meanwhile. An execution's id is made of the plan, the trigger and the nominal time.
 
     due → started → completed | partial | failed | cancelled | removed
-    due → refused          waiting → due          skipped, missed: never started
+    due → refused          waiting → due          missed: never started
+    skipped: never started, unless it is a file that is put there again
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from windlass.core.budget import NOTHING, Amount, BudgetLimit
+from windlass.core.budget import NOTHING, Amount, BudgetLimit, money
+from windlass.core.trigger_times import TimesSince, id_of_time, shown_time, times_since
 from windlass.ids import derived_id
-from windlass.plan.cron import next_time
 from windlass.plan.triggers import Trigger
 
 __all__ = [
@@ -34,16 +35,16 @@ __all__ = [
     "day_start",
     "delivery_of",
     "first_state",
+    "hand_firing",
+    "is_by_hand",
+    "over_budget",
     "queue_room",
-    "shown_time",
+    "refusal_now",
+    "state_now",
     "take_turn",
     "watched_file",
 ]
 
-LATE = 120.0
-"""Seconds that a start may be late in any case: a tick comes once a minute."""
-MOST_CAUGHT_UP = 100
-"""Times that one turn catches up with, the newest ones."""
 MOST_WAITING = 10
 """Executions that wait in the queue of a trigger."""
 MOST_STARTS = 3
@@ -119,6 +120,10 @@ DELIVERY = "delivery"
 """Stands for the digest in the keys of deliveries, which are known by their ids."""
 
 
+BY_HAND = "hand:"
+"""Begins the keys of firings by a person."""
+
+
 class Arrival(NamedTuple):
     """A file that has come or was changed, or a delivery of a webhook."""
 
@@ -154,7 +159,10 @@ class TriggerContext(NamedTuple):
     spent: Amount = NOTHING
     """Spending of the day by executions of a trigger that has a budget."""
     arrived: Sequence[Arrival] = ()
-    """New and changed files of a trigger that watches a folder, or new deliveries of its webhook."""
+    """New and changed files of a trigger that watches a folder, or new deliveries of its webhook.
+
+    There are no files while `refusal_now` says something: they stay in their folder for a later turn.
+    """
 
 
 class TriggerTurn(NamedTuple):
@@ -180,39 +188,89 @@ def take_turn(
     """
     if state.schedule != trigger.schedule:  # times of a schedule that was changed begin now
         state = msgspec.structs.replace(state, until=max(state.until, now), schedule=trigger.schedule)
-    changed = {firing.key: firing for firing in _settled(state, found, now)}
-    known = [changed.get(firing.key, firing) for firing in state.firings]
+    changed, known = _looked_up(state, found, now)
     paused = state.paused or _failing(trigger, known, state.resumed_at)
-    refusal = f"paused: {paused}" if paused else _over_budget(trigger, seen.spent)
+    refusal = _refusal(trigger, paused, seen.spent)
     busy = next((firing for firing in known if firing.status.unfinished), None)
     waiting = sorted((f for f in known if f.status is FiringStatus.WAITING), key=lambda firing: firing.at)
-    if refusal:
+    if refusal and trigger.watch is None:  # files stay in the queue until the reason is gone
         changed |= {firing.key: _skipped(firing, refusal) for firing in waiting}
-    elif waiting and busy is None:
+    elif waiting and busy is None and not refusal:
         busy = msgspec.structs.replace(waiting.pop(0), status=FiringStatus.DUE, reason="", decided_at=now)
         changed[busy.key] = busy
     until, missed, due = state.until, list[Firing](), list[Firing]()
     if trigger.cron is None:
-        fresh = [one for one in seen.arrived if one.key not in {firing.key for firing in known}]
+        came = {firing.key for firing in known if firing.status is not FiringStatus.SKIPPED}
+        fresh = [one for one in seen.arrived if one.key not in came]
         due = [_arrived(trigger, plan, one, now) for one in fresh if not one.refusal]
         missed = [_skipped(_arrived(trigger, plan, one, now), one.refusal) for one in fresh if one.refusal]
         until = now  # what is older than is kept is forgotten from here
     else:
-        times = _Times(trigger, trigger.cron, plan, until, now)
-        due, missed = list(times), list(times.missed(seen))
+        times = times_since(trigger, trigger.cron, plan, until, now)
+        due = [_at_time(trigger, plan, at, now) for at in times.due]
+        missed = list(_missed(trigger, plan, times, now, seen))
         until = times.until
     new = [_skipped(firing, refusal) for firing in due] if refusal else _decided(trigger, due, busy, len(waiting))
     after = msgspec.structs.replace(state, until=until, version=state.version + 1, paused=paused)
     return TriggerTurn(after, [*changed.values(), *missed, *new])
 
 
+def _at_time(trigger: Trigger, plan: str, at: float, now: float) -> Firing:
+    return Firing(f"{at:.0f}", at, id_of_time(trigger, plan, at), FiringStatus.DUE, decided_at=now)
+
+
+def _missed(trigger: Trigger, plan: str, times: TimesSince, now: float, seen: TriggerContext) -> Iterator[Firing]:
+    """One firing for all times that are too late, and one for those that are not caught up with."""
+    why = f"the plan could not be started: {seen.trouble}"
+    if not seen.trouble:
+        last = f"since {shown_time(seen.last_tick, trigger.zone)}" if seen.last_tick is not None else "before"
+        why = f"at {shown_time(now, trigger.zone)} no tick had come {last}"
+    late = f"{why}; a start may be {_minutes(times.window)} late (catch_up)"
+    for row, reason in ((times.missed, late), (times.left_out, f"{why}; only the newest times are caught up with")):
+        if row is not None:
+            firing = _at_time(trigger, plan, row.first, now)
+            told = row.counted(trigger.zone) + reason
+            yield msgspec.structs.replace(firing, status=FiringStatus.MISSED, reason=told)
+
+
 def _arrived(trigger: Trigger, plan: str, file: Arrival, now: float) -> Firing:
     return Firing(file.key, file.at, file.execution(plan, trigger.id), FiringStatus.DUE, decided_at=now)
+
+
+def refusal_now(trigger: Trigger, state: TriggerState, now: float, found: Mapping[str, str], spent: Amount) -> str:
+    """The reason why a turn would start nothing: a pause or the budget; empty if there is none."""
+    _changed, known = _looked_up(state, found, now)
+    return _refusal(trigger, state.paused or _failing(trigger, known, state.resumed_at), spent)
+
+
+def state_now(trigger: Trigger, state: TriggerState, found: Mapping[str, str], refusal: str) -> TriggerState:
+    """The state between two turns: with the ends of executions, and with the refusal for which files wait."""
+
+    def shown(firing: Firing) -> Firing:
+        became = found.get(firing.execution, "")
+        if firing.status is FiringStatus.STARTED and became not in ("", "cut off"):
+            return msgspec.structs.replace(firing, status=FiringStatus(became), reason="")
+        if firing.status is FiringStatus.WAITING and refusal and trigger.watch is not None:
+            return msgspec.structs.replace(firing, reason=refusal)
+        return firing
+
+    return msgspec.structs.replace(state, firings=tuple(shown(firing) for firing in state.firings))
 
 
 def queue_room(state: TriggerState) -> int:
     """The number of files or deliveries that a turn may take up: the others stay where they are until there is room."""
     return MOST_WAITING - len(state.of(FiringStatus.WAITING, FiringStatus.DUE))
+
+
+def hand_firing(file: str, execution: str, now: float) -> Firing:
+    """A firing by a person now, of a watched file if one is named. It is no time and no arrival of its trigger."""
+    key = BY_HAND + execution
+    return Firing(f"{key} {file}" if file else key, now, execution, FiringStatus.DUE, decided_at=now)
+
+
+def is_by_hand(firing: Firing) -> bool:
+    """True for a firing by a person."""
+    return firing.key.startswith(BY_HAND)
 
 
 def watched_file(firing: Firing) -> str:
@@ -231,22 +289,30 @@ def delivery_of(firing: Firing) -> str:
 
 
 def _failing(trigger: Trigger, firings: Sequence[Firing], since: float) -> str:
-    """The reason to pause a trigger of whose last executions none completed; cancelled ones do not count."""
+    """The reason to pause a trigger of whose last executions none completed. Cancelled ones do not count.
+
+    Neither do those by hand: they are tried by somebody who sees what becomes of them.
+    """
     if not trigger.pause_after:
         return ""
-    ended = [firing.status for firing in firings if firing.status in _COUNTED and firing.decided_at > since]
+    ended = [one.status for one in firings if one.status in _COUNTED and one.decided_at > since and not is_by_hand(one)]
     last = ended[: trigger.pause_after]
     if len(last) < trigger.pause_after or FiringStatus.COMPLETED in last:
         return ""
     return f"none of the last {len(last)} executions completed (pause_after)"
 
 
-def _over_budget(trigger: Trigger, spent: Amount) -> str:
+def _refusal(trigger: Trigger, paused: str, spent: Amount) -> str:
+    return f"paused: {paused}" if paused else over_budget(trigger, spent)
+
+
+def over_budget(trigger: Trigger, spent: Amount) -> str:
+    """The reason why its budget for the day lets nothing start; empty if it does."""
     limit = trigger.budget
     if limit is None:
         return ""
     if limit.usd is not None and (spent.usd or 0.0) >= limit.usd:
-        return f"${spent.usd or 0.0:.2f} of ${limit.usd:.2f} for the day are spent (budget)"
+        return f"{money(spent.usd or 0.0)} of {money(limit.usd)} for the day are spent (budget)"
     if limit.tokens is not None and (spent.tokens or 0) >= limit.tokens:
         return f"{spent.tokens or 0:,} of {limit.tokens:,} tokens for the day are used (budget)"
     return ""
@@ -268,6 +334,12 @@ def day_start(trigger: Trigger, now: float) -> float:
     """The beginning of the day in the trigger's zone."""
     today = datetime.fromtimestamp(now, ZoneInfo(trigger.zone))
     return today.replace(hour=0, minute=0, second=0, microsecond=0, fold=0).timestamp()
+
+
+def _looked_up(state: TriggerState, found: Mapping[str, str], now: float) -> tuple[dict[str, Firing], list[Firing]]:
+    """Firings that are changed by what became of their executions, by their keys; and all, with these changes."""
+    changed = {firing.key: firing for firing in _settled(state, found, now)}
+    return changed, [changed.get(firing.key, firing) for firing in state.firings]
 
 
 def _settled(state: TriggerState, found: Mapping[str, str], now: float) -> Iterator[Firing]:
@@ -292,7 +364,7 @@ def _decided(trigger: Trigger, due: Sequence[Firing], busy: Firing | None, waiti
         return
     queue = trigger.overlap == "queue"
     for number, firing in enumerate(due, 1):
-        if not queue and number < len(due):
+        if busy is None and not queue and number < len(due):
             yield _skipped(firing, "a later one had come, too, and only that is started (overlap: skip)")
         elif busy is None:
             busy = firing
@@ -309,62 +381,6 @@ def _decided(trigger: Trigger, due: Sequence[Firing], busy: Firing | None, waiti
 
 def _skipped(firing: Firing, reason: str) -> Firing:
     return msgspec.structs.replace(firing, status=FiringStatus.SKIPPED, reason=reason)
-
-
-class _Times:
-    """The nominal times of a trigger between its last turn and now."""
-
-    def __init__(self, trigger: Trigger, cron: str, plan: str, since: float, now: float) -> None:
-        self._cron = cron
-        self._trigger, self._plan, self._since, self._now = trigger, plan, since, now
-        self._window = max(trigger.catch_up, LATE)
-        self.until = since
-        """The last time that is decided on."""
-
-    def __iter__(self) -> Iterator[Firing]:
-        """Times that have come and are not too late."""
-        times: list[Firing] = []
-        at: float | None = max(self._since, self._now - self._window - self._trigger.jitter)
-        while at is not None and (at := self._next(at)) is not None and self._starts(at) <= self._now:
-            self.until = at
-            if not self._is_missed(at):
-                times.append(self._firing(at, FiringStatus.DUE))
-        yield from times[-MOST_CAUGHT_UP:]
-
-    def missed(self, seen: TriggerContext) -> Iterator[Firing]:
-        """One firing for all times that are too late: there may be very many."""
-        first = self._next(self._since)
-        if first is None or not self._is_missed(first):
-            return
-        zone = self._trigger.zone
-        why = f"the plan could not be started: {seen.trouble}"
-        if not seen.trouble:
-            last = f"since {shown_time(seen.last_tick, zone)}" if seen.last_tick is not None else "before"
-            why = f"at {shown_time(self._now, zone)} no tick had come {last}"
-        yield self._firing(first, FiringStatus.MISSED, f"{why}; it may be {_minutes(self._window)} late (catch_up)")
-        self.until = max(self.until, self._now - self._window - self._trigger.jitter)
-
-    def _next(self, after: float) -> float | None:
-        return next_time(self._cron, self._trigger.zone, after)
-
-    def _starts(self, at: float) -> float:
-        """The time at which it is to be started: for one nominal time always the same, whoever asks."""
-        part = int(self._id(at).replace("-", "")[-8:], 16) / 2**32
-        return at + part * self._trigger.jitter
-
-    def _is_missed(self, at: float) -> bool:
-        return self._starts(at) < self._now - self._window
-
-    def _id(self, at: float) -> str:
-        return derived_id(at, self._plan, self._trigger.id, f"{at:.0f}")
-
-    def _firing(self, at: float, status: FiringStatus, reason: str = "") -> Firing:
-        return Firing(f"{at:.0f}", at, self._id(at), status, reason, self._now)
-
-
-def shown_time(at: float, zone: str) -> str:
-    """A time in a zone, for people."""
-    return datetime.fromtimestamp(at, ZoneInfo(zone)).isoformat(sep=" ", timespec="minutes")
 
 
 def _minutes(seconds: float) -> str:

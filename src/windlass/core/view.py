@@ -271,6 +271,8 @@ def _checks(checked: AgentChecked) -> dict[str, Any]:
         found["put_back"] = list(checked.put_back)
     if checked.touched:
         found["touched"] = list(checked.touched)
+    if checked.unmatched:
+        found["unmatched"] = list(checked.unmatched)
     return found
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.core import events as ev
 from windlass.core.history import record_of
-from windlass.core.questions import QuestionChanges, changes_of, open_questions
+from windlass.core.questions import QuestionChanges, asked_beside_approval, changes_of, open_questions
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
 from windlass.ports import OVER_BUDGET, Head, Journal
@@ -149,7 +149,7 @@ class CommitWriter:
             self._timer = None
         batch, self.batch, self._harmless = self.batch, [], 0
         consumed, self.consumed = self.consumed, []
-        shown = (state.status, state.driver, state.paused_for)
+        shown = (state.status, state.driver, state.paused_for, asked_beside_approval(state))
         head = head_of(state) if shown != self._shown else None
         questions = self._question_changes() if state.questions or self._open else None
         record = record_of(state) if state.status is not _RUNNING else None
@@ -180,6 +180,12 @@ def _ignore(*_: object) -> None:
     """Nobody waits for a commit after the end."""
 
 
+def _detail(state: State) -> str:
+    if state.status is _RUNNING:
+        return asked_beside_approval(state)
+    return state.paused_for or (OVER_BUDGET if state.overruns and state.status.finished else "")
+
+
 def head_of(state: State) -> Head:
     return Head(
         state.id,
@@ -188,6 +194,6 @@ def head_of(state: State) -> Head:
         state.created_at,
         state.updated_at,
         state.driver,
-        state.paused_for or (OVER_BUDGET if state.overruns and state.status.finished else ""),
+        _detail(state),
         state.expires_at,
     )

@@ -20,6 +20,7 @@ from windlass.core import events as ev
 from windlass.core.advice import no_outcome, ways_after
 from windlass.core.budget import ScopeName
 from windlass.core.history import has_stopped, record_of
+from windlass.core.questions import is_answer_on_budget
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
 from windlass.core.view import has_verified_work
@@ -207,7 +208,10 @@ class Control:
         step: str = "",
         by: str = "",
     ) -> None:
-        """Allow or refuse more spending: `usd` and `tokens` are the limits of the scope from here on (E3)."""
+        """Allow or refuse more spending: `usd` and `tokens` are the limits of the scope from here on (E3).
+
+        Without a limit, it answers a step that waits for budget: no, or yes without any limit of the scope.
+        """
         if scope not in get_args(ScopeName):
             raise UsageError(f"unknown budget scope {scope!r}: use step, execution, day or month")
         limit = checked_limit(usd, tokens)
@@ -220,6 +224,11 @@ class Control:
                 raise UsageError(f"execution {state.id} is already {state.status}", advice=ways_after(state))
             if scope == "step":
                 find_step(state, step)
+            if not is_answer_on_budget(state, allow, limit.usd, limit.tokens):
+                raise UsageError(
+                    f"no step of {state.id} is waiting for budget",
+                    advice=(f"see what it waits for: windlass status {state.id}",),
+                )
             await self._requests.answer(state, {**body, "scope": scope, "step": step})
 
         await persist(ask)
@@ -245,7 +254,7 @@ class Control:
         async def ask() -> State:
             state = await self._observer.state(execution)
             await self._requests.refuse_attempts(state, "retry", step)
-            strange = self._agents.validate({"runtime": runtime}) if self._agents is not None else []
+            strange = [] if self._agents is None or runtime is None else self._agents.validate({"runtime": runtime})
             if strange:
                 raise UsageError("; ".join(strange))
             tools = self._launcher.attempt_runner.tools

@@ -31,6 +31,7 @@ from windlass.engine.requests import Requests
 from windlass.engine.resuming import Resumer
 from windlass.engine.starting import Starter
 from windlass.engine.transcripts import Transcripts
+from windlass.errors import UsageError
 from windlass.ports import Archive, ComposedStore, Health, Ledger, Sandbox, Telemetry
 from windlass.settings import Settings
 
@@ -64,6 +65,9 @@ def _of(part: str, method: Callable[Concatenate[Any, P], T]) -> Callable[Concate
 
     @wraps(method)
     def forward(engine: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if engine.closed:
+            advice = "open another one: async with windlass.open(…) as engine: …"
+            raise UsageError("this engine is closed: nothing was done", advice=(advice,))
         return method(getattr(engine, part), *args, **kwargs)
 
     return forward
@@ -93,6 +97,8 @@ class Engine:
         kept_files: KeptFiles | None = None,
     ) -> None:
         self.home = home
+        self.closed = False
+        """`close` has been called, and it does nothing more."""
         self.journal = drivers.journal
         self.clock = drivers.clock
         self.commits = drivers.commits
@@ -274,6 +280,7 @@ class Engine:
         `reason` is the reason of their pause, when that is not an interruption: `restart`.
         """
         await self._drivers.close(reason)
+        self.closed = True
         if self._cluster is not None:
             await self._cluster.close()
         if self.notifier is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.core.events import Event
@@ -48,13 +48,20 @@ class Execution:
     """One execution. All its methods may be called from any process that has its home."""
 
     def __init__(
-        self, engine: _Engine, execution: str, since: int = 0, task: asyncio.Task[State] | None = None
+        self,
+        engine: _Engine,
+        execution: str,
+        since: int = 0,
+        task: asyncio.Task[State] | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
         self._engine = engine
         self._task = task
         self.id = execution
         self.since = since
         """The sequence it had reached when this handle's start or resume took it up."""
+        self.warnings = tuple(warnings)
+        """Warnings of this handle's start or resume: things that may make a step fail here (D5)."""
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """Everything that happens, from the beginning or after a sequence, until it stands still."""

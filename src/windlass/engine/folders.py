@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 from unicodedata import category
 
 from windlass.core.triggers import Arrival
@@ -21,12 +22,23 @@ from windlass.errors import UsageError
 from windlass.plan.triggers import FolderWatch
 from windlass.ports.triggers import WatchedFile
 
-__all__ = ["folder_trouble", "look_into", "seen_files"]
+__all__ = ["FolderLook", "folder_trouble", "look_into", "seen_files", "watched_name"]
 
 Seen = dict[str, WatchedFile]
 _BLOCK = 1024 * 1024
 _LATEST = 2**63 - 1
 """The greatest time of a file, in nanoseconds, that a database holds. Whoever writes a file sets its time as well."""
+
+
+class FolderLook(NamedTuple):
+    """The files that one look into a folder has found."""
+
+    arrived: list[Arrival]
+    """Files that have come or were changed, oldest first."""
+    seen: Seen | None
+    """All files that were seen, if that is news."""
+    settling: dict[str, float]
+    """Files that may still be written, with the seconds for which they must be left unchanged."""
 
 
 def seen_files(watch: FolderWatch, workdir: str) -> Seen:
@@ -46,15 +58,27 @@ def folder_trouble(watch: FolderWatch, workdir: str) -> str:
     return "" if os.path.exists(os.path.join(workdir, watch.path)) else f"the folder {watch.path} is not there"
 
 
-def look_into(
-    watch: FolderWatch, workdir: str, known: Mapping[str, WatchedFile], now: float, room: int
-) -> tuple[list[Arrival], Seen | None]:
-    """At most `room` files that have come or were changed, oldest first; and all that were seen, if that is news.
+def watched_name(watch: FolderWatch, workdir: str, file: str) -> str:
+    """The name of a file in the folder that fits the pattern, by its name or its path. Raises if there is none."""
+    folder = os.path.realpath(os.path.join(workdir, watch.path))
+    place, name = os.path.split(file)
+    with _in_words(watch):
+        known = [entry.name for entry in _entries(watch, workdir)]
+    if name not in known or (place and os.path.realpath(place) != folder):
+        raise UsageError(f"the folder {watch.path} has no file {file} that fits {watch.files}")
+    if refusal := _refusal(name):
+        raise UsageError(f"{_storable(name)}: {refusal}")
+    return name
+
+
+def look_into(watch: FolderWatch, workdir: str, known: Mapping[str, WatchedFile], now: float, room: int) -> FolderLook:
+    """Find at most `room` files that have come or were changed.
 
     Files for which there is no room, and those that may still be written, are left as if they had not changed.
     A file comes when it is seen, whatever time it has: a copy may have that of the original.
     """
     seen: Seen = {}
+    settling: dict[str, float] = {}
     changed: dict[str, WatchedFile] = {}
     refusals: dict[str, str] = {}
     with _in_words(watch):
@@ -69,8 +93,12 @@ def look_into(
                 seen[name] = before
                 if (before.size, before.changed) == (found.st_size, _changed(found)):
                     continue
-            if 0 <= now - found.st_mtime < watch.settle:
+            age = now - found.st_mtime
+            if 0 <= age < watch.settle:
+                settling[name] = watch.settle - age
                 continue
+            if room <= 0:
+                continue  # nobody needs to know its content yet
             file = _read(entry)
             if file is None:
                 continue
@@ -79,12 +107,12 @@ def look_into(
             else:
                 changed[name] = file
                 refusals[name] = _refusal(entry.name)
-    taken = sorted(changed, key=lambda name: (changed[name].changed, name))[: max(room, 0)]
+    taken = sorted(changed, key=lambda name: (changed[name].changed, name))[:room]
     seen |= {name: changed[name] for name in taken}
     # A millisecond apart, so that they are started in this order, and their executions are listed in it.
     times = {name: now + number / 1000 for number, name in enumerate(taken)}
     arrived = [Arrival(name, changed[name].digest, at, refusals[name]) for name, at in times.items()]
-    return arrived, seen if seen != known else None
+    return FolderLook(arrived, seen if seen != known else None, settling)
 
 
 def _entries(watch: FolderWatch, workdir: str) -> list[os.DirEntry[str]]:

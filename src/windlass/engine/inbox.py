@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.core import events as ev
+from windlass.core.questions import is_answer_on_budget
 from windlass.core.redo import check_retry, check_skip, is_over
 from windlass.core.say import check_say, note_event, say_events
 from windlass.core.state import State
@@ -46,14 +47,14 @@ def _to_event(state: State, message: Message, now: float) -> ev.Event | None:
                 return None
             return ev.DecisionMade(now, step.id, body["choice"], by, body.get("output"), request)
         case "refused":
-            return ev.AnswerRefused(now, str(body["what"]), by, str(body.get("step", "")))
+            return ev.AnswerRefused(now, str(body["what"]), by, str(body.get("step", "")), request)
         case "budget":
-            return _budget_answer(now, by, body)
+            return _budget_answer(state, now, by, request, body)
         case "summarise":
             step = state.steps.get(str(body["step"]))
             if step is None or not step.spec.is_agent or step.settled:
                 return None
-            return ev.AgentSummaryRequested(now, step.id, by)
+            return ev.AgentSummaryRequested(now, step.id, by, request)
         case "retry" | "skip":
             return _redo(state, now, by, request, body)
         case _:
@@ -100,13 +101,16 @@ def _redo(state: State, now: float, by: str, request: str, body: dict[str, Any])
     return ev.StepRetried(now, step.id, by, edits, runtime, model, bool(body.get("fresh")), request)
 
 
-def _budget_answer(now: float, by: str, body: dict[str, Any]) -> ev.BudgetAnswered | None:
+def _budget_answer(state: State, now: float, by: str, request: str, body: dict[str, Any]) -> ev.BudgetAnswered | None:
     step, scope, note = str(body.get("step", "")), str(body.get("scope", "execution")), str(body.get("note", ""))
     try:
         limit = checked_limit(body.get("usd"), body.get("tokens"))
     except UsageError:
         return None  # an invalid limit could not be read back from the journal
-    return ev.BudgetAnswered(now, bool(body["allow"]), by, step, scope, limit.usd, limit.tokens, note)
+    allow = bool(body["allow"])
+    if not is_answer_on_budget(state, allow, limit.usd, limit.tokens):
+        return None
+    return ev.BudgetAnswered(now, allow, by, step, scope, limit.usd, limit.tokens, note, request)
 
 
 def checked_limit(usd: Any, tokens: Any) -> Budget:

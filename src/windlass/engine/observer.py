@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from windlass.core import events as ev
-from windlass.core.transitions import ExecutionStatus
+from windlass.core.transitions import NOT_STARTED, ExecutionStatus
 from windlass.engine.lookup import find_head
 from windlass.errors import Damaged, NotFound
-from windlass.ports import AskedQuestion, Entry, Head, Journal
+from windlass.ports import ASKED_FOR, AskedQuestion, Entry, Head, Journal
 
 if TYPE_CHECKING:
     from windlass.core.state import State
@@ -116,9 +116,11 @@ class Observer:
         )
 
     async def waiting(self, heads: Sequence[Head]) -> dict[str, str]:
-        """By the ids of those of these executions that wait for a person: `approval`."""
-        unfinished = [head.id for head in heads if head.status in ("pending", "running", "paused")]
-        return dict.fromkeys(await self._journal.asking(unfinished), "approval") if unfinished else {}
+        """Find which of these executions wait for a person, by id: for `approval`, `budget` or `outcome`."""
+        unfinished = [head for head in heads if head.status in ("pending", "running", "paused")]
+        asking = await self._journal.asking([head.id for head in unfinished]) if unfinished else ()
+        found = {head.id: ASKED_FOR[head.detail] for head in unfinished if head.detail in ASKED_FOR}
+        return dict.fromkeys(asking, "approval") | found
 
     async def counts(self) -> dict[str, int]:
         """Count the executions of each status."""
@@ -233,7 +235,7 @@ class Observer:
     async def orphans(self) -> list[Head]:
         """Executions that a dead process left running (D6)."""
         running = await self._journal.heads(statuses=[ExecutionStatus.RUNNING, ExecutionStatus.PENDING])
-        return [head for head in running if not self._drivers.alive(head)]
+        return [head for head in running if not self._drivers.alive(head) and head.detail != NOT_STARTED]
 
     @contextmanager
     def _commits_of(self, execution: str) -> Iterator[asyncio.Event]:

@@ -34,6 +34,8 @@ __all__ = ["AttemptFolders", "AttemptRunner", "Held", "Outcome", "storable"]
 MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
 
+_LARGE = 2**63
+"""An integer from here on may have more digits than can be written."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -294,7 +296,7 @@ def _checked(tool: Tool, step: StepState, given: Mapping[str, Any]) -> tuple[Map
 
 def storable(value: Any, tool: str) -> Outcome:
     """The value as the journal will give it back, so that a run and its replay see the same."""
-    if value is None or type(value) in (int, bool):
+    if value is None or type(value) is bool or (type(value) is int and -_LARGE < value < _LARGE):
         return Outcome(value)
     try:
         encoded = _encode(value)

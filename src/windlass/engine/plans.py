@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -26,10 +27,12 @@ from windlass.engine.agents.tool import AgentTool
 from windlass.engine.code.tool import refuse_unreadable
 from windlass.engine.drivers import Launcher
 from windlass.errors import PlanInvalid, UsageError
-from windlass.plan.check import ToolCatalog
-from windlass.plan.load import check_plan
+from windlass.plan.check import Locate, ToolCatalog
+from windlass.plan.load import check_plan, locate_in
 from windlass.plan.model import AGENT, CODE, MERGE, Importance, Plan, Step
 from windlass.plan.prepare import prepare
+from windlass.plan.report import Report
+from windlass.plan.yamlread import FilePosition
 from windlass.ports import Health, Runner, Sandbox, Tool, hooks_of
 from windlass.settings.variables import missing_variable
 
@@ -82,13 +85,15 @@ class Plans:
 
         Roles and skills of its agents are looked for in `workdir`.
         """
-        return self._reader.read(Path(path), Path(workdir or os.getcwd()))
+        folder = Path(workdir or os.getcwd())
+        return _with_warnings(self._reader.read(Path(path), folder), folder)
 
     def parse(self, text: str, workdir: Path | str | None = None, *, name: str = "<text>") -> LoadedPlan:
         """Read a plan from text, checked as a file is. A `name` that ends in .json makes it JSON."""
-        loaded = self._reader.parse(text, name, Path(workdir or os.getcwd()))
+        folder = Path(workdir or os.getcwd())
+        loaded = self._reader.parse(text, name, folder)
         self._checked.add(loaded.plan.digest)
-        return loaded
+        return _with_warnings(loaded, folder)
 
     def check(self, loaded: LoadedPlan, workdir: Path | str | None = None) -> None:
         """Refuse a plan with problems of its own; one from a file was checked when it was read.
@@ -96,7 +101,7 @@ class Plans:
         A runtime that is not known is refused here if the settings or the request name it.
         """
         plan = loaded.plan
-        if loaded.source.path is None and plan.digest not in self._checked:
+        if loaded.source.path is None and not self._was_checked(plan):
             problems = check_plan(plan, self._reader.catalog(loaded.tools, Path(workdir or os.getcwd())))
             if problems:
                 raise PlanInvalid(problems)
@@ -104,10 +109,17 @@ class Plans:
         if self._agents is not None and (strange := self._agents.strange_runtimes(plan)):
             raise UsageError("; ".join(strange))
 
-    async def check_programs(self, plan: Plan) -> None:
+    def _was_checked(self, plan: Plan) -> bool:
+        try:
+            return plan.digest in self._checked
+        except ValueError:  # a value that JSON cannot hold, which the checks name
+            return False
+
+    async def check_programs(self, plan: Plan | LoadedPlan) -> None:
         """Raises `PlanInvalid` with every program of the plan that cannot be parsed."""
-        if self._sandbox is not None and not prepare(plan).tools.isdisjoint((AGENT, CODE, MERGE)):
-            await refuse_unreadable(self._sandbox, plan)
+        loaded = LoadedPlan.of(plan)
+        if self._sandbox is not None and not prepare(loaded.plan).tools.isdisjoint((AGENT, CODE, MERGE)):
+            await refuse_unreadable(self._sandbox, loaded.plan, _report_of(loaded.source))
 
     async def prerequisites(
         self, plan: Plan | LoadedPlan, workdir: Path | str | None = None, *, anyway: bool = False
@@ -145,6 +157,40 @@ class Plans:
         return _shared_values(chosen, left, env) + [f"step {s.id}: {lack.message} ({lack.advice})" for s, lack in own]
 
 
+def _report_of(source: Source) -> Report:
+    """A report with places in the plan's file, which is read again where one is asked for."""
+    if source.path is None:
+        return Report("", None)
+    file, digest = Path(source.path), source.digest or ""
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+
+    @cache
+    def find_places() -> Locate | None:
+        return locate_in(file, digest)
+
+    def locate(path: tuple[str | int, ...], inside: FilePosition | None = None) -> FilePosition | None:
+        found = find_places()
+        return found(path, inside) if found is not None else None
+
+    return Report(str(shown), locate)
+
+
+def _with_warnings(loaded: LoadedPlan, workdir: Path) -> LoadedPlan:
+    """Add the warnings of misspelt names in `protect`. One with nothing like it is no finding yet: the folder in which
+    a plan is read may be another than the one in which it will run."""
+    return msgspec.structs.replace(
+        loaded, warnings=(*loaded.warnings, *_unmatched(loaded.plan, workdir, misspelt=True))
+    )
+
+
+def _unmatched(plan: Plan, workdir: Path, *, misspelt: bool) -> list[str]:
+    if not any(step.protect for step in plan.steps):
+        return []
+    from windlass.engine.agents.protected_names import unmatched_in  # most plans protect nothing
+
+    return unmatched_in(plan, workdir, misspelt=misspelt)
+
+
 _ONE_COMMAND = re.compile(r"\s*([\w./+-]+)(?:[ \t](?:\{\{[^{}]*\}\}|[^;&|()\n{}])*)?\n?\Z")
 """A line with one command, and no more: its name."""
 
@@ -180,6 +226,7 @@ def find_missing(
     advice: dict[str, None] = {}
     known: dict[str, bool] = {}
     doubtful += _shared_values(plan, plan.steps, env)
+    doubtful += _unmatched(plan, Path(workdir), misspelt=False)
     for step in plan.steps:
         for lack in _of_step(plan, step, workdir, env, runners, policy, known):
             may_be_left_out = step.when is not None or step.importance is Importance.OPTIONAL

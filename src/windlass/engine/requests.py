@@ -37,7 +37,10 @@ TRIES = 24
 """Tries of a request while other processes are quicker: with each try one of them has succeeded."""
 LONGER = 0.01
 """Seconds by which each wait before another try is longer than the last."""
-_REDOING = (ev.StepRetried, ev.StepSkipRequested)
+READ_WITHIN = 60.0
+"""Seconds in which a driver reads a message, unless its process hangs."""
+_REOPENING = ("retry", "skip", "say")
+"""Requests that are also for an execution that has ended."""
 
 
 async def persist(ask: Callable[[], Awaitable[T]]) -> T:
@@ -68,26 +71,8 @@ class Requests:
         self._clock = drivers.clock
 
     async def answer(self, state: State, body: dict[str, Any]) -> None:
-        """Give an answer; returns when it is on disk."""
-        if state.id in self._drivers:
-            if not await self._drivers.deliver(state.id, body):
-                raise Conflict(f"execution {state.id} paused before your answer was saved: send it again")
-        elif self._drivers.driven(state):
-            await self._journal.send(state.id, self._clock.now(), body)
-        else:
-            now = self._clock.now()
-            events = to_events(state, Message(0, state.id, now, body), now)
-            if not events:
-                raise UsageError(
-                    f"execution {state.id} is not waiting for that answer any more",
-                    advice=(f"see what it waits for: windlass status {state.id}",),
-                )
-            after, before = state.seq, open_questions(state)
-            for event in events:
-                state.apply(event)
-            changed = changes_of(before, open_questions(state))
-            record = record_of(state) if has_stopped(state) else None
-            await self._journal.append(state.id, after, events, questions=changed, record=record)
+        """Give an answer; returns when it is in the journal. Raises `Conflict` where another answer was first."""
+        await self._put(state, body)
 
     async def refuse_attempts(self, state: State, what: str, step: str = "") -> None:
         """Refuse an answer that comes from inside an attempt of any execution, and write that down."""
@@ -95,43 +80,45 @@ class Requests:
         if source is None:
             return
         if not state.status.finished and len(state.refused) < MOST_REFUSED:
-            body = {"kind": "refused", "what": what, "step": step, "by": str(source), "request": new_id()}
-            await self.answer(state, body)
             # The attempt may be the last thing that keeps its execution running: it is on record before that ends.
-            while await self._unread(state.id, body):
-                if not self._drivers.driven(await self._observer.state(state.id)):
-                    break
-                await asyncio.sleep(POLL)
+            await self.answer(state, {"kind": "refused", "what": what, "step": step, "by": str(source)})
         raise refusal_of(source)
 
     async def redo(self, state: State, step: str, body: dict[str, Any]) -> State:
         """Have a step retried or skipped, also after the end of its execution; returns the state with that on disk.
 
-        Raises `Conflict` where the request came to nothing: read the state again, ask again.
+        Raises `Conflict` where the request came to nothing: read the state again, ask again (`persist`).
         """
-        found = _checked_redo(state, step, body)
-        after = await self._put(state, {**body, "step": found.id})
-        if not any(isinstance(event, _REDOING) and event.step == found.id for event in after):
-            raise Conflict(f"execution {state.id} moved on before the request for step {found.id} was read")
+        found = self._checked_redo(state, step, body)
+        await self._put(state, {**body, "step": found.id})
         return await self._observer.state(state.id)
 
     async def say(self, state: State, told: ev.AgentTold) -> State:
         """Have a message to an agent written down; returns the state with that on disk. `Conflict` as for `redo`."""
-        after = await self._put(state, _say_body(told))
-        if not any(isinstance(event, ev.AgentTold) and event.id == told.id for event in after):
-            raise Conflict(f"execution {state.id} moved on before the message to step {told.step} was read")
+        await self._put(state, _say_body(told))
         return await self._observer.state(state.id)
 
     def expect_redo(self, state: State, step: str, body: dict[str, Any]) -> None:
         """Apply a retry or a skip to the state, and write nothing. Raises `UsageError` where it does not fit."""
-        self._apply(state, {**body, "step": _checked_redo(state, step, body).id})
+        self._apply(state, {**body, "step": self._checked_redo(state, step, body).id})
+
+    def _checked_redo(self, state: State, step: str, body: dict[str, Any]) -> StepState:
+        found = find_step(state, step)
+        if body["kind"] == "skip":
+            check_skip(state, found)
+        else:
+            check_retry(state, found, driven=self._drivers.driven(state))
+        return found
 
     def expect_say(self, state: State, told: ev.AgentTold) -> None:
         """Apply a message to an agent to the state, and write nothing."""
         self._apply(state, _say_body(told))
 
-    async def _put(self, state: State, body: dict[str, Any]) -> list[ev.Event]:
-        """Put a request to the execution; returns the events since, once it is read."""
+    async def _put(self, state: State, body: dict[str, Any]) -> None:
+        """Put a request to the execution; returns when the journal has its event, and raises `Conflict` if none came.
+
+        Whoever reads the message drops it when the state has moved on, as after the opposite answer of somebody else.
+        """
         body, since = {**body, "request": body.get("request") or new_id()}, state.seq
         if state.id in self._drivers:
             await self._drivers.deliver(state.id, body)
@@ -140,15 +127,28 @@ class Requests:
             await self._taken(state, body)
         else:
             await self._write(state, body, [])
-        return [entry.event for entry in await self._journal.read(state.id, since)]
+        written = (entry.event for entry in await self._journal.read(state.id, since))
+        if not any(_request_of(event) == body["request"] for event in written):
+            raise Conflict(f"execution {state.id} moved on before your request was read: send it again")
 
     async def _taken(self, state: State, body: dict[str, Any]) -> None:
         """Wait until the driver has read the message; if it ended before that, take it back and write it ourselves."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + READ_WITHIN
         while left := await self._unread(state.id, body):
             current = await self._observer.state(state.id)
             if not self._drivers.driven(current):
                 await self._write(current, body, [message.id for message in left])
                 return
+            if loop.time() >= until:
+                raise UsageError(
+                    f"the process that drives execution {state.id} has not read your request for {READ_WITHIN:.0f} s: "
+                    "it is kept until that process reads it",
+                    advice=(
+                        f"see its status: windlass status {state.id}",
+                        f"if that process hangs: windlass resume {state.id} --take-over",
+                    ),
+                )
             await asyncio.sleep(POLL)
 
     async def _unread(self, execution: str, body: dict[str, Any]) -> list[Message]:
@@ -156,14 +156,19 @@ class Requests:
         return [message for message in mine if message.body.get("request") == body["request"]]
 
     async def _write(self, state: State, body: dict[str, Any], consumed: list[int]) -> None:
-        seq = state.seq
+        seq, before = state.seq, open_questions(state)
         events = self._apply(state, body)
+        changed = changes_of(before, open_questions(state))
         record = record_of(state) if has_stopped(state) else None
-        await self._journal.append(state.id, seq, events, head=head_of(state), consumed=consumed, record=record)
+        await self._journal.append(
+            state.id, seq, events, head=head_of(state), consumed=consumed, questions=changed, record=record
+        )
 
     def _apply(self, state: State, body: dict[str, Any]) -> list[ev.Event]:
         """Apply a request to the state of an execution that no process drives; returns its events."""
         now = self._clock.now()
+        if state.status.finished and body["kind"] not in _REOPENING:
+            return []
         events = to_events(state, Message(0, state.id, now, body), now)
         if events and state.status.finished and not isinstance(events[0], ev.ExecutionReopened):
             events.insert(0, ev.ExecutionReopened(now, str(body.get("by", ""))))
@@ -172,14 +177,14 @@ class Requests:
         return events
 
 
-def _checked_redo(state: State, step: str, body: dict[str, Any]) -> StepState:
-    found = find_step(state, step)
-    (check_skip if body["kind"] == "skip" else check_retry)(state, found)
-    return found
+def _request_of(event: ev.Event) -> str:
+    """The id of the request that the event was written for; empty where there was none."""
+    return event.id if isinstance(event, ev.AgentTold) else str(getattr(event, "request", ""))
 
 
 def _say_body(told: ev.AgentTold) -> dict[str, Any]:
-    return {"kind": "say", "step": told.step, "id": told.id, "text": told.text, "by": told.by}
+    said = {"step": told.step, "id": told.id, "text": told.text, "by": told.by}
+    return {"kind": "say", **said, "request": told.id}
 
 
 def check_edits(

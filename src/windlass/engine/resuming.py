@@ -27,6 +27,7 @@ from windlass.engine.plans import Plans
 from windlass.engine.requests import Requests, persist
 from windlass.engine.starting import Handle
 from windlass.errors import CannotResume, UsageError
+from windlass.plan.model import Plan
 from windlass.ports import Ledger, Tool, Toolbox
 
 __all__ = ["ResumeFindings", "Resumer", "changed_plan", "examine", "file_digest"]
@@ -79,14 +80,14 @@ class Resumer:
             if decisions or budget or accept_changes:
                 await self._requests.refuse_attempts(state, "resume")
             self._check_free(state, take_over)
-            tools, replanned = await self._ready(state, workdir, accept_changes, keep_plan)
+            tools, replanned, warnings = await self._ready(state, workdir, accept_changes, keep_plan)
             opening = [*replanned, self._launcher.opening(state, workdir)]
             opening += [*_checked_decisions(state, decisions), *budget]
             for answer in budget:
                 checked_limit(answer.usd, answer.tokens)
             messages = [one for one in await self._drivers.journal.receive() if one.execution == state.id]
             task = await self._launcher.launch(state, opening, tools, hold=hold, messages=messages)
-            return self._handle(state.id, since, task)
+            return self._handle(state.id, since, task, warnings)
 
         return await persist(ask)
 
@@ -162,8 +163,11 @@ class Resumer:
 
     async def _ready(
         self, state: State, workdir: str | None, accept_changes: bool, keep_plan: bool
-    ) -> tuple[Sequence[Tool], list[ev.Event]]:
-        """Load the tools that it needs, and its changed plan if that is accepted. Raises `CannotResume`."""
+    ) -> tuple[Sequence[Tool], list[ev.Event], list[str]]:
+        """Load the tools that it needs, and its changed plan if that is accepted; with warnings.
+
+        Raises `CannotResume`.
+        """
         folder, file = workdir or state.workdir, state.source.path
         tools: Sequence[Tool]
         tools, findings = await self._examined(state, folder)
@@ -171,15 +175,17 @@ class Resumer:
             # Reservations that its last driver did not live to settle.
             await self._ledger.abandon(state.id, self._drivers.clock.now())
         replanned: list[ev.Event] = []
+        plan: Plan | None = None
         if findings.changed and accept_changes and file is not None and os.path.exists(file):
             loaded = self._plans.read(file, folder)
             tools, findings.tools = loaded.tools, []  # reading the plan has checked them
+            plan = loaded.plan
             raw = msgspec.Raw(loaded.plan.encoded)
             replanned.append(ev.ExecutionReplanned(self._drivers.clock.now(), raw, loaded.source))
         unaccepted = findings.changed and not (accept_changes or keep_plan)
         if findings.missing or findings.tools or unaccepted:
             raise CannotResume(findings.reasons, advice=findings.ways_out(state.id))
-        return tools, replanned
+        return tools, replanned, self._plans.missing_values(state, plan)
 
     async def _examined(self, state: State, workdir: str) -> tuple[list[Tool], ResumeFindings]:
         """Load the tools that its plan brings, and find every reason against going on with it."""
@@ -202,6 +208,10 @@ class Resumer:
             raise UsageError(
                 f"execution {state.id} is {state.status}; there is nothing to resume",
                 advice=ways_after(state, changed_plan(state)),
+            )
+        if state.id in self._drivers and not take_over:
+            raise UsageError(
+                f"execution {state.id} is running already", advice=(f"follow it: windlass watch {state.id}",)
             )
         if self._drivers.driven(state) and not take_over:
             raise UsageError(

@@ -112,10 +112,15 @@ class RunRequest:
         )
 
     async def create(self, engine: Engine, loaded: LoadedPlan | None = None, *, id: str | None = None) -> str:
-        """Write it down without driving it; returns the id of the execution. `id` is as for `start`."""
-        plan = loaded if loaded is not None else await asyncio.to_thread(self.load, engine)
+        """Write it down for another process to drive; returns the id of the execution. `id` is as for `start`."""
         return await engine.create(
-            plan, self.inputs, workdir=self.workdir, on_overrun=self.on_overrun, anyway=self.anyway, id=id
+            loaded if loaded is not None else await asyncio.to_thread(self.load, engine),
+            self.inputs,
+            workdir=self.workdir,
+            on_overrun=self.on_overrun,
+            anyway=self.anyway,
+            id=id,
+            to_start=True,
         )
 
     async def estimate(self, engine: Engine) -> Forecast:

@@ -1,6 +1,6 @@
 """Starts executions by the triggers of scheduled plans: `tick` looks once, and whoever calls it looks again (L1).
 
-    turn of each trigger (decided, written once) → claim → create, by an id that is always the same → drive → settle
+    turn of each trigger (decided, written once) → claim → start, in `trigger_starter`
 
 A process that dies anywhere between leaves a firing that is due, and the next tick takes it up where it is.
 """
@@ -8,53 +8,61 @@ A process that dies anywhere between leaves a firing that is due, and the next t
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from windlass.clock import Clock
-from windlass.core.budget import NOTHING, Amount
-from windlass.core.transitions import ExecutionStatus
 from windlass.core.triggers import (
-    Arrival,
-    Firing,
+    MOST_WAITING,
     FiringStatus,
     TriggerContext,
     TriggerState,
-    budget_left,
-    day_start,
-    delivery_of,
     first_state,
+    hand_firing,
+    over_budget,
     queue_room,
+    refusal_now,
+    state_now,
     take_turn,
-    watched_file,
 )
 from windlass.engine.engine import Engine
-from windlass.engine.folders import folder_trouble, look_into, seen_files
+from windlass.engine.folders import FolderLook, folder_trouble, look_into, seen_files, watched_name
 from windlass.engine.hooks import arrival_of
-from windlass.engine.observer import STARTING
 from windlass.engine.plans import Prerequisites, value_sources
-from windlass.engine.run_request import RunRequest
 from windlass.engine.starting import check_workdir
-from windlass.errors import Conflict, JournalError, NotFound, UsageError, WindlassError
-from windlass.faults import fault_point
+from windlass.engine.trigger_starter import TriggerStarter, trouble_of
+from windlass.errors import JournalError, UsageError, WindlassError
+from windlass.ids import new_id
 from windlass.plan.triggers import FolderWatch, Trigger, triggers_of
-from windlass.ports import Head
 from windlass.ports.deliveries import HookRefusal
-from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore, WatchedFile
+from windlass.ports.triggers import ScheduledPlan, TriggerFiring, TriggerStore
 
-__all__ = ["Schedule", "ScheduleView", "TriggerView"]
+__all__ = ["PendingFile", "PlanTrouble", "Schedule", "ScheduleView", "TriggerView"]
+
+ALL_FILES = 1_000_000
+"""Files of a folder that are looked for to show them."""
 
 
-_log = logging.getLogger("windlass.engine")
-LONGEST = 30 * 86400.0
-"""Seconds before a day in which an execution may have begun that spends on it."""
+class PendingFile(NamedTuple):
+    """A file in a watched folder that no tick has taken up yet."""
+
+    name: str
+    reason: str
+    """The reason why it waits."""
+
+
+class PlanTrouble(NamedTuple):
+    """A plan, or one trigger of it, by which nothing can be started now."""
+
+    path: str
+    trouble: str
+    trigger: str = ""
+    """Empty for the whole plan."""
 
 
 class TriggerView(NamedTuple):
@@ -67,14 +75,16 @@ class TriggerView(NamedTuple):
     """Requests to its webhook that were refused."""
     trouble: str = ""
     """The reason why no file can come from its folder now."""
+    pending: list[PendingFile] | None = None
+    """The files that wait in its folder, if they were asked for."""
 
 
 class ScheduleView(NamedTuple):
     """Scheduled plans, and who looks after them."""
 
     triggers: list[TriggerView]
-    unread: list[ScheduledPlan]
-    """Plans whose triggers cannot be read, with the reason."""
+    unread: list[PlanTrouble]
+    """Plans whose triggers cannot be read."""
     ticks: dict[str, float]
     """The times of the last looks at the triggers, by who looked."""
     now: float
@@ -101,8 +111,8 @@ class Schedule:
         """`drive` begins to drive an execution, here or in another process. Without a clock, it is the engine's."""
         self._engine = engine
         self._store = store
-        self._drive = drive
         self._now = (clock or engine.clock).now
+        self._starter = TriggerStarter(engine, store, drive, self._now)
 
     async def add(self, path: Path, workdir: Path) -> ScheduleView:
         """Schedule a plan: its triggers start it from now on."""
@@ -137,8 +147,8 @@ class Schedule:
         """Let a plan start by itself no more. What it has started goes on."""
         await self._store.remove_plan((await self._scheduled(path)).path)
 
-    async def view(self, path: Path | None = None) -> ScheduleView:
-        """All scheduled plans, or one."""
+    async def view(self, path: Path | None = None, *, files: bool = False) -> ScheduleView:
+        """All scheduled plans, or one; with `files`, also those that wait in watched folders."""
         plans = await self._store.plans() if path is None else [await self._scheduled(path)]
         found = ScheduleView([], [], await self._store.ticks(), self._now())
         for plan in plans:
@@ -147,58 +157,130 @@ class Schedule:
             except JournalError:
                 raise
             except Exception as error:  # one that cannot be read hides no other
-                found.unread.append(plan._replace(trouble=_trouble(error)))
+                found.unread.append(PlanTrouble(plan.path, trouble_of(error)))
                 continue
             refused = await self._store.deliveries.refusals(plan.path) if any(one.webhook for one in triggers) else {}
             for trigger in triggers:
-                state = await self._store.state(plan.path, trigger.id) or first_state(trigger, found.now)
-                trouble = await asyncio.to_thread(folder_trouble, trigger.watch, plan.workdir) if trigger.watch else ""
-                found.triggers.append(TriggerView(plan, trigger, state, refused.get(trigger.id), trouble))
+                view = await self._view(plan, trigger, found.now, files)
+                found.triggers.append(view._replace(refused=refused.get(trigger.id)))
         return found
 
-    async def pause(self, path: Path, trigger: str | None, reason: str) -> list[str]:
-        """Let a trigger of a plan, or all, start nothing until they are resumed; an empty reason resumes them."""
+    async def _view(self, plan: ScheduledPlan, trigger: Trigger, now: float, files: bool) -> TriggerView:
+        state = await self._store.state(plan.path, trigger.id) or first_state(trigger, now)
+        became = await self._starter.became(state, now)
+        refusal = refusal_now(trigger, state, now, became, await self._starter.spent(plan, trigger, now))
+        view = TriggerView(plan, trigger, state_now(trigger, state, became, refusal))
+        if trigger.watch is None:
+            return view
+        if trouble := await asyncio.to_thread(folder_trouble, trigger.watch, plan.workdir):
+            return view._replace(trouble=trouble)
+        if not files:
+            return view
+        try:
+            look = await self._look(plan, trigger, trigger.watch, state, now, ALL_FILES)
+        except UsageError as error:  # one of its files cannot be read
+            return view._replace(trouble=error.message)
+        return view._replace(pending=_pending(look, state, refusal))
+
+    async def pause(self, path: Path, trigger: str | None, reason: str) -> dict[str, bool]:
+        """Let a trigger of a plan, or all, start nothing until they are resumed; an empty reason resumes them.
+
+        Returns their ids, each with False if it was not paused: its times that are due stay so.
+        """
         chosen = (await self.view(path)).of(trigger, path)
         if not chosen:
-            raise UsageError(f"{path} cannot be read", advice=(f"see why: windlass schedule why {path}",))
+            raise _unreadable(path)
+        found: dict[str, bool] = {}
         for view in chosen:
             written = False
             while not written:  # a tick may take a turn meanwhile
                 state = await self._state(view.plan, view.trigger)
+                found[view.trigger.id] = bool(reason or state.paused)
+                if not found[view.trigger.id]:
+                    break
                 changed = msgspec.structs.replace(state, version=state.version + 1, paused=reason)
                 if not reason:  # it begins with its next time, and with no failure
                     changed = msgspec.structs.replace(changed, until=self._now(), resumed_at=self._now())
                 written = await self._store.write(view.plan.path, view.trigger.id, changed, ())
-        return [view.trigger.id for view in chosen]
+        return found
 
-    async def tick(self, by: str = "tick") -> tuple[list[TriggerFiring], list[ScheduledPlan]]:
-        """Start everything that is due; gives what came of it, and the plans that nothing can start."""
+    async def fire(self, path: Path, trigger: str | None = None, file: str = "") -> TriggerFiring:
+        """Start a plan once now as one of its triggers would. Its times and a pause do not count, its budget does."""
+        chosen = (await self.view(path)).of(trigger, path)
+        if not chosen:
+            raise _unreadable(path)
+        if len(chosen) > 1:
+            names = ", ".join(view.trigger.id for view in chosen)
+            raise UsageError(f"{path} has several triggers: {names}", advice=("name one of them behind the plan",))
+        (view,) = chosen
+        name = await asyncio.to_thread(_file_to_start, view, file)
+        firing = hand_firing(name, new_id(), self._now())
+        written = False
+        while not written:  # a tick may take a turn meanwhile
+            state = await self._state(view.plan, view.trigger)
+            await self._check_free(view, state)
+            changed = msgspec.structs.replace(state, version=state.version + 1)
+            written = await self._store.write(view.plan.path, view.trigger.id, changed, (firing,))
+        triggers = {view.trigger.id: view.trigger}
+        for claimed in await self._store.claim(self._engine.driver, self._engine.journal.alive, firing.key):
+            return await self._starter.start(claimed, view.plan, triggers)
+        return TriggerFiring(view.plan.path, view.trigger.id, firing)  # a tick has claimed it, and starts it
+
+    async def _check_free(self, view: TriggerView, state: TriggerState) -> None:
+        """Raise if the trigger's budget is spent, or its rule for overlaps lets nothing start beside an execution."""
+        now, trigger = self._now(), view.trigger
+        if spent := over_budget(trigger, await self._starter.spent(view.plan, trigger, now)):
+            raise UsageError(spent, advice=("raise the trigger's `budget`, or wait for the next day",))
+        known = state_now(trigger, state, await self._starter.became(state, now), "").firings
+        busy = next((firing.execution for firing in known if firing.status.unfinished), "")
+        if busy and trigger.overlap != "allow":
+            advice = (f"wait for its end: windlass watch {busy}", f"end it: windlass cancel {busy}")
+            raise UsageError(f"execution {busy} of {trigger.id} is unfinished", advice=advice)
+
+    async def tick(self, by: str = "tick") -> tuple[list[TriggerFiring], list[PlanTrouble]]:
+        """Start everything that is due; gives what came of it, and the plans and triggers that can start nothing."""
         now = self._now()
         last = max((await self._store.ticks()).values(), default=None)
         await self._store.ticked(by, now)
         reports: list[TriggerFiring] = []
-        unread: list[ScheduledPlan] = []
+        troubles: list[PlanTrouble] = []
         readable: dict[str, tuple[ScheduledPlan, dict[str, Trigger]]] = {}
         for plan in await self._store.plans():
+            trouble = ""
             try:
                 triggers = await self._read(plan)
-                for trigger in triggers:
-                    reports += await self._turn(plan, trigger, now, last)
             except JournalError:
                 raise
             except Exception as error:  # whatever it is: it is this plan's, and the others have their times
-                trouble = _trouble(error)
-                unread.append(plan._replace(trouble=trouble))
-                if trouble != plan.trouble:
-                    await self._store.note_trouble(plan.path, trouble)
-                continue
-            readable[plan.path] = plan, {trigger.id: trigger for trigger in triggers}
-            if plan.trouble:
-                await self._store.note_trouble(plan.path, "")
+                trouble = trouble_of(error)
+                troubles.append(PlanTrouble(plan.path, trouble))
+            else:
+                readable[plan.path] = plan, {trigger.id: trigger for trigger in triggers}
+                for trigger in triggers:
+                    await self._take_turn(plan, trigger, now, last, reports, troubles)
+            if trouble != plan.trouble:
+                await self._store.note_trouble(plan.path, trouble)
         for claimed in await self._store.claim(self._engine.driver, self._engine.journal.alive):
             if claimed.plan in readable:  # else it stays due until its plan can be read
-                reports.append(await self._start(claimed, *readable[claimed.plan]))
-        return reports, unread
+                reports.append(await self._starter.start(claimed, *readable[claimed.plan]))
+        return reports, troubles
+
+    async def _take_turn(
+        self,
+        plan: ScheduledPlan,
+        trigger: Trigger,
+        now: float,
+        last: float | None,
+        reports: list[TriggerFiring],
+        troubles: list[PlanTrouble],
+    ) -> None:
+        """Take the turn of a trigger, and add what came of it to the reports or the troubles."""
+        try:
+            reports += await self._turn(plan, trigger, now, last)
+        except JournalError:
+            raise
+        except Exception as error:  # whatever it is: it is this trigger's, and the plan has others
+            troubles.append(PlanTrouble(plan.path, trouble_of(error), trigger.id))
 
     async def _scheduled(self, path: Path) -> ScheduledPlan:
         """The scheduled plan of a file; where there is no such file, the one plan that has this name."""
@@ -236,13 +318,13 @@ class Schedule:
 
     async def _turn(self, plan: ScheduledPlan, trigger: Trigger, now: float, last: float | None) -> list[TriggerFiring]:
         state = await self._state(plan, trigger)
-        started = state.of(FiringStatus.STARTED)
-        found = {firing.execution: await self._became(firing, now) for firing in started}
-        seen = TriggerContext(last, plan.trouble, await self._spent(plan, trigger, now))
+        found = await self._starter.became(state, now)
+        seen = TriggerContext(last, plan.trouble, await self._starter.spent(plan, trigger, now))
         files = None
         if trigger.watch is not None:
-            arrived, files = await self._look(plan, trigger, trigger.watch, state, now)
-            seen = seen._replace(arrived=arrived)
+            room = 0 if refusal_now(trigger, state, now, found, seen.spent) else queue_room(state)
+            look = await self._look(plan, trigger, trigger.watch, state, now, room)
+            seen, files = seen._replace(arrived=look.arrived), look.seen
         elif trigger.webhook is not None:
             room = max(queue_room(state), 0)
             delivered = await self._store.deliveries.undecided(plan.path, trigger.id, room)
@@ -256,102 +338,41 @@ class Schedule:
         return [TriggerFiring(plan.path, trigger.id, firing) for firing in settled]
 
     async def _look(
-        self, plan: ScheduledPlan, trigger: Trigger, watch: FolderWatch, state: TriggerState, now: float
-    ) -> tuple[Sequence[Arrival], dict[str, WatchedFile] | None]:
-        """Files that have come, and all that were seen, if that is news. What is in another folder was there before."""
+        self, plan: ScheduledPlan, trigger: Trigger, watch: FolderWatch, state: TriggerState, now: float, room: int
+    ) -> FolderLook:
+        """Look into the folder of a trigger. What is in another folder than until now was there before."""
         if state.schedule != trigger.schedule:
-            return (), await asyncio.to_thread(seen_files, watch, plan.workdir)
+            return FolderLook([], await asyncio.to_thread(seen_files, watch, plan.workdir), {})
         known = await self._store.files(plan.path, trigger.id)
-        return await asyncio.to_thread(look_into, watch, plan.workdir, known, now, queue_room(state))
+        return await asyncio.to_thread(look_into, watch, plan.workdir, known, now, room)
 
-    async def _spent(self, plan: ScheduledPlan, trigger: Trigger, now: float) -> Amount:
-        """The spending of the day by executions of a trigger that has a budget."""
-        if trigger.budget is None:
-            return NOTHING
-        day = day_start(trigger, now)
-        own = await self._store.executions(plan.path, trigger.id, day - LONGEST)
-        spent = [one for one in await self._engine.ledger.spent("execution", day) if one.heading in own]
-        return Amount(sum(one.usd for one in spent), sum(one.tokens_in + one.tokens_out for one in spent))
 
-    async def _became(self, firing: Firing, now: float) -> str:
-        head = await self._head(firing.execution)
-        if head is None:
-            return "removed"
-        if ExecutionStatus(head.status).finished:
-            return head.status
-        return "cut off" if self._is_cut_off(head, now) else ""
+def _unreadable(path: Path) -> UsageError:
+    return UsageError(f"{path} cannot be read", advice=(f"see why: windlass schedule why {path}",))
 
-    def _is_cut_off(self, head: Head, now: float) -> bool:
-        if head.status == ExecutionStatus.PENDING:  # its driver may be about to begin
-            return now - head.updated_at > STARTING
-        return head.status == ExecutionStatus.RUNNING and not self._engine.driven(head)
 
-    async def _head(self, execution: str) -> Head | None:
-        return next(iter(await self._engine.journal.heads(prefix=execution, limit=1)), None)
-
-    async def _start(self, claimed: TriggerFiring, plan: ScheduledPlan, triggers: dict[str, Trigger]) -> TriggerFiring:
-        """Start a firing that this process has claimed, and write down what came of it."""
-        firing = claimed.firing
-        status, reason = FiringStatus.STARTED, ""
-        head = await self._head(firing.execution)
-        try:
-            if head is None:
-                await self._create(claimed, plan, triggers.get(claimed.trigger))
-                fault_point("trigger.created")
-        except JournalError:
-            raise  # the next tick tries again
-        except Exception as error:  # whatever it is: others are due, too
-            status, reason = FiringStatus.REFUSED, _refusal(error)
-        else:
-            if head is None or (not ExecutionStatus(head.status).finished and not self._engine.driven(head)):
-                reason = await self._driven(firing.execution)
-        await self._store.settle(claimed, status, reason)
-        return claimed._replace(firing=msgspec.structs.replace(firing, status=status, reason=reason))
-
-    async def _driven(self, execution: str) -> str:
-        """Begin to drive an execution; gives the reason why it cannot be."""
-        try:
-            await self._drive(execution)
-            fault_point("trigger.driven")
-        except JournalError:
-            raise
-        except Exception as error:  # whatever it is: others are due, too
-            head = await self._head(execution)
-            moved_on = head is not None and (ExecutionStatus(head.status).finished or self._engine.driven(head))
-            return "" if moved_on else _trouble(error)
+def _file_to_start(view: TriggerView, file: str) -> str:
+    """The name of the file that a person wants to start a trigger with; empty where it needs none."""
+    trigger, path = view.trigger, view.plan.path
+    if trigger.webhook is not None:
+        raise UsageError(
+            f"{trigger.id} starts for a delivery of its webhook, so it needs the body of one",
+            advice=("send it a signed request: windlass docs triggers", f"start the plan: windlass run {path}"),
+        )
+    if trigger.watch is None:
+        if file:
+            raise UsageError(f"{trigger.id} watches no folder, so no file starts it", advice=("leave out --file",))
         return ""
-
-    async def _create(self, claimed: TriggerFiring, plan: ScheduledPlan, trigger: Trigger | None) -> None:
-        if trigger is None:
-            raise NotFound(f"{claimed.plan} has no trigger {claimed.trigger} any more")
-        inputs = dict(trigger.inputs)
-        if trigger.watch is not None:
-            inputs[trigger.watch.input] = os.path.join(trigger.watch.path, watched_file(claimed.firing))
-        elif trigger.webhook is not None:
-            body = await self._store.deliveries.body(plan.path, trigger.id, delivery_of(claimed.firing))
-            if body is None:
-                raise NotFound(f"the body of delivery {delivery_of(claimed.firing)} is gone")
-            inputs[trigger.webhook.input] = msgspec.json.decode(body)
-        request = RunRequest(plan_file=plan.path, workdir=plan.workdir, inputs=inputs)
-        if trigger.budget is not None:
-            own = await asyncio.to_thread(self._engine.read, plan.path, plan.workdir)
-            left = budget_left(trigger, own.plan.budget, await self._spent(plan, trigger, self._now()))
-            request = replace(request, budget=left.usd, budget_tokens=left.tokens)
-        try:
-            await request.create(self._engine, id=claimed.firing.execution)
-        except Conflict:  # a process that was taken for dead has made it
-            return
+    if not file:
+        advice = (f"name one: windlass schedule fire {path} {trigger.id} --file NAME",)
+        raise UsageError(f"{trigger.id} starts for a file in {trigger.watch.path}", advice=advice)
+    return watched_name(trigger.watch, view.plan.workdir, file)
 
 
-def _trouble(error: Exception) -> str:
-    """An error as the reason why a plan did not start; one that nobody foresaw is logged with its place."""
-    if isinstance(error, WindlassError):
-        return error.message
-    _log.error("a scheduled plan met an unexpected error", exc_info=error)
-    return f"unexpected error: {type(error).__name__}: {error}"
-
-
-def _refusal(error: Exception) -> str:
-    """The reason of a refused start, with the advice that `windlass run` gives, but for its own option."""
-    advice = error.failure.advice if isinstance(error, WindlassError) else ()
-    return "\n".join([_trouble(error), *(f"→ {line}" for line in advice if "--anyway" not in line)])
+def _pending(look: FolderLook, state: TriggerState, refusal: str) -> list[PendingFile]:
+    """The files that no tick has taken up, with the reasons."""
+    came = {firing.key for firing in state.firings if firing.status is not FiringStatus.SKIPPED}
+    full = f"{MOST_WAITING} executions are waiting already (overlap: queue)" if queue_room(state) <= 0 else ""
+    reason = refusal or full or "for the next tick"
+    waiting = [PendingFile(one.name, reason) for one in look.arrived if one.key not in came]
+    return waiting + [PendingFile(name, f"settles in {math.ceil(left)} s") for name, left in look.settling.items()]

@@ -31,7 +31,7 @@ from windlass.ports import Journal
 
 __all__ = ["Handle", "Starter", "check_workdir", "fork_events"]
 
-Handle = Callable[[str, int, Task[State] | None], Execution]
+Handle = Callable[[str, int, Task[State] | None, Sequence[str]], Execution]
 """Makes the handle of an execution that goes on: its id, the sequence it had reached, the task here that drives it."""
 
 
@@ -71,10 +71,14 @@ class Starter:
         on_overrun: Literal["", "ask", "proceed"] = "",
         anyway: bool = False,
         id: str | None = None,
+        to_start: bool = False,
     ) -> str:
-        """Write a new execution down without driving it; `resume` starts it, in any process. `id` is as for `start`."""
+        """Write a new execution down without driving it; `resume` starts it, in any process. `id` is as for `start`.
+
+        With `to_start`, the caller has it started at once: if nothing drives it, it was cut off.
+        """
         loaded = LoadedPlan.of(plan)
-        created = await self._created(loaded, inputs, workdir, on_overrun, anyway, id)
+        created, _warnings = await self._created(loaded, inputs, workdir, on_overrun, anyway, id, to_start)
         state = fold([created], loaded.plan)
         self._launcher.check(state)
         await self._journal.append(created.id, 0, [created], head=head_of(state))
@@ -98,11 +102,11 @@ class Starter:
         `new_id` that was kept for it: a second start with the same id makes no second execution.
         """
         loaded = self._plans.read(plan, workdir) if isinstance(plan, Path | str) else LoadedPlan.of(plan)
-        created = await self._created(loaded, inputs, workdir, on_overrun, anyway, id)
+        created, warnings = await self._created(loaded, inputs, workdir, on_overrun, anyway, id, True)
         state = fold([created], loaded.plan)
         opening = [self._launcher.opening(state)]
         task = await self._launcher.launch(state, opening, loaded.tools, hold=hold, created=created)
-        return self._handle(created.id, 0, task)
+        return self._handle(created.id, 0, task, warnings)
 
     async def fork(
         self,
@@ -119,7 +123,7 @@ class Starter:
         """Make a new execution that keeps this one's steps completed before `from_step`. `id` is as for `start`.
 
         An agent at `from_step` goes on in a copy of its conversation, unless `fresh`; with a `message`, it goes on
-        with that. With `to_start`, none is made where `resume` could not start it.
+        with that. `to_start` is as for `create`, and none is made where `resume` could not start it.
         """
         origin = await self._observer.state(execution)
         loaded = LoadedPlan(origin.plan, origin.source) if plan is None else LoadedPlan.of(plan)
@@ -138,6 +142,7 @@ class Starter:
             from_step=from_step,
             fresh=fresh,
             message=message,
+            to_start=to_start,
         )
         state = fold(events, chosen)
         self._launcher.check(state)
@@ -154,14 +159,15 @@ class Starter:
         on_overrun: Literal["", "ask", "proceed"],
         anyway: bool,
         id: str | None,
-    ) -> ev.ExecutionCreated:
-        """Make the first event of an execution, after every check that its plan has to pass."""
+        to_start: bool,
+    ) -> tuple[ev.ExecutionCreated, list[str]]:
+        """Make the first event of an execution, after every check that its plan has to pass; with warnings."""
         plan, folder = loaded.plan, os.path.abspath(workdir) if workdir else os.getcwd()
         check_workdir(folder)
         bound = bind_inputs(plan, inputs or {})
-        await self._plans.prerequisites(loaded, workdir, anyway=anyway)
-        await self._plans.check_programs(plan)
-        return ev.ExecutionCreated(
+        warnings = [*loaded.warnings, *await self._plans.prerequisites(loaded, workdir, anyway=anyway)]
+        await self._plans.check_programs(loaded)
+        created = ev.ExecutionCreated(
             self._clock.now(),
             id=_checked_id(id),
             plan=msgspec.Raw(plan.encoded),
@@ -171,7 +177,9 @@ class Starter:
             on_overrun=on_overrun,
             environment=self._launcher.environment,
             traceparent=self._caller() if self._caller is not None else "",
+            start=to_start,
         )
+        return created, warnings
 
 
 def _checked_id(id: str | None) -> str:
@@ -207,8 +215,9 @@ def fork_events(
     inputs: Mapping[str, Any],
     workdir: str,
     from_step: str | None,
-    fresh: bool = False,
-    message: ev.AgentTold | None = None,
+    fresh: bool,
+    message: ev.AgentTold | None,
+    to_start: bool,
 ) -> list[ev.Event]:
     """The journal that the fork begins with.
 
@@ -228,6 +237,7 @@ def fork_events(
             workdir=workdir,
             source=source,
             origin=ev.Origin("fork", origin.id, from_step),
+            start=to_start,
         )
     ]
     fork = fold(events, plan)

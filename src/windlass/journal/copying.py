@@ -47,7 +47,7 @@ async def copy_journal(
     progress: Callable[[str], None] = lambda _id: None,
 ) -> JournalCopy:
     """Copy all executions. Raises, and stops, at one that differs in the target; those before it are copied."""
-    heads = sorted(await source.heads(), key=lambda head: head.id)
+    heads = (await source.heads())[::-1]  # in the order in which they were created, so that lists stay as they are
     running = [head.id for head in heads if head.status == "running" and source.alive(head.driver)]
     if running:
         raise UsageError(

@@ -150,7 +150,7 @@ def _head_faults(head: list[Any], events: list[ev.Event], state: State) -> Itera
     for what, listed, told in (
         ("status", status, str(state.status)),
         ("driver", driver, state.driver),
-        ("reason", detail, state.paused_for),
+        *([("reason", detail, state.paused_for)] if str(state.status) in ("paused", "pending") else []),
         ("expiry", expires, state.expires_at),
         ("time of creation", created, state.created_at),
     ):

@@ -30,6 +30,7 @@ from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.errors import Conflict, JournalError
 from windlass.journal.ledger import checked_heading, in_order
 from windlass.ports import (
+    ASKED_FOR,
     AskedQuestion,
     Charge,
     Entry,
@@ -150,12 +151,17 @@ class MemoryJournal(PolledJournal):
         limit: int = 0,
     ) -> list[Head]:
         ask = {execution for execution, _step in self._questions}
+        going_on = (head for head in self._heads.values() if head.status in ("running", "paused"))
+        ask |= {head.id for head in going_on if head.detail in ASKED_FOR}
+        created = {id: number for number, id in enumerate(self._heads)}
+        older = max((number for id, number in created.items() if id < before), default=-1) + 1
+        end = created.get(before, older) if before else len(created)
         found = [
             head
-            for head in sorted(self._heads.values(), key=lambda head: head.id, reverse=True)
+            for head in reversed(self._heads.values())
             if head.id.startswith(prefix) and (not statuses or head.status in statuses)
             if not asking or head.id in ask
-            if (not name or head.name == name) and (not before or head.id < before) and head.created_at >= since
+            if (not name or head.name == name) and created[head.id] < end and head.created_at >= since
             if text.encode().lower() in f"{head.name}\0{head.id}".encode().lower()
         ]
         return found[:limit] if limit else found

@@ -228,6 +228,13 @@ _VERSION_8 = (
     *_HISTORY_ANEW,
     "ALTER TABLE history_sums ADD COLUMN idle BIGINT",
 )
+_VERSION_9 = (
+    # Lists in the order of creation
+    "CREATE INDEX created_by_status ON executions (status, key)",
+    "CREATE INDEX created_by_name ON executions (name, key)",
+    "DROP INDEX executions_by_status",
+    "DROP INDEX executions_by_name",
+)
 _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _VERSION_1,
     _VERSION_2,
@@ -237,6 +244,7 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _VERSION_6,
     _VERSION_7,
     _VERSION_8,
+    _VERSION_9,
 )
 """The statements that lead from each version to the next."""
 SCHEMA_VERSION = len(_MIGRATIONS)

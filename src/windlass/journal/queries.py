@@ -11,7 +11,7 @@ import msgspec
 from windlass.journal.database import EVERYTHING, SqlConnection
 from windlass.journal.questions import find_questions
 from windlass.journal.rows import HEAD_COLUMNS, read_all, read_one, to_head, to_message
-from windlass.ports import AskedQuestion, Entry, Head, Message, PolledJournal
+from windlass.ports import ASKED_FOR, AskedQuestion, Entry, Head, Message, PolledJournal
 
 if TYPE_CHECKING:
     from windlass.journal.forecasts import SqliteForecasts
@@ -106,15 +106,21 @@ class JournalQueries(PolledJournal):
             conditions.append("created_at >= ?")
             parameters.append(since)
         if before:
-            conditions.append("id < ?")
-            parameters.append(before)
+            # One that was removed meanwhile is taken for the first of those with a lower id.
+            removed = "(SELECT max(key) + 1 FROM executions WHERE id < ?)"
+            conditions.append(f"key < COALESCE((SELECT key FROM executions WHERE id = ?), {removed})")
+            parameters += [before, before]
         if asking:
-            conditions.append("key IN (SELECT execution FROM questions)")
+            listed = f"status IN ('running', 'paused') AND detail IN ({', '.join('?' * len(ASKED_FOR))})"
+            conditions.append(f"(key IN (SELECT execution FROM questions) OR {listed})")
+            parameters += ASKED_FOR
         sql = f"SELECT {HEAD_COLUMNS} FROM executions WHERE {' AND '.join(conditions)}"
-        sql += " ORDER BY id DESC" + (" LIMIT ?" if limit else "")
+        # By creation, not by id: the id of a trigger's execution has the time that it was due. With a prefix, `+` keeps
+        # a database from reading all executions in that order for the few that it has to put into order.
+        sql += f" ORDER BY {'+key' if prefix else 'key'} DESC" + (" LIMIT ?" if limit else "")
         if limit:
             parameters.append(limit)
-        quick = 0 < limit <= MOST_HEADS_ON_LOOP and not text and not since  # these may read every row
+        quick = 0 < limit <= MOST_HEADS_ON_LOOP and not (text or since or asking)  # these may read every row
         return await self._reading(lambda db: [to_head(row) for row in db.execute(sql, parameters)], quick=quick)
 
     async def counts(self) -> dict[str, int]:

@@ -28,7 +28,6 @@ CREATE TABLE executions (
   created_at REAL NOT NULL, updated_at REAL NOT NULL, driver TEXT NOT NULL, detail TEXT NOT NULL,
   expires_at REAL
 );
-CREATE INDEX executions_by_status ON executions (status, id);
 CREATE TABLE events (
   position INTEGER PRIMARY KEY, execution INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL,
   checksum INTEGER
@@ -59,8 +58,14 @@ _ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("ALTER TABLE events ADD COLUMN checksum INTEGER",),
     ),
     (
-        "SELECT 1 FROM sqlite_master WHERE name = 'executions_by_name'",
-        ("CREATE INDEX executions_by_name ON executions (name, id)",),
+        # Lists are in the order of creation. An older release may make the indexes by the id again, and nobody minds.
+        "SELECT 1 FROM sqlite_master WHERE name = 'created_by_name'",
+        (
+            "CREATE INDEX IF NOT EXISTS created_by_status ON executions (status, key)",
+            "CREATE INDEX created_by_name ON executions (name, key)",
+            "DROP INDEX IF EXISTS executions_by_status",
+            "DROP INDEX IF EXISTS executions_by_name",
+        ),
     ),
     (
         "SELECT 1 FROM sqlite_master WHERE name = 'status_counts'",

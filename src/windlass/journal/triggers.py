@@ -116,9 +116,11 @@ class SqliteTriggers:
                 return False
             sql = (
                 f"INSERT INTO schedule_firings (plan, name, {_FIRING}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (plan, name, key) DO UPDATE SET status = excluded.status, reason = excluded.reason, "
-                "decided_at = excluded.decided_at, tries = excluded.tries, claimed_by = '' "
-                "WHERE schedule_firings.execution = excluded.execution"  # else it has come before: it comes once
+                "ON CONFLICT (plan, name, key) DO UPDATE SET at = excluded.at, execution = excluded.execution, "
+                "status = excluded.status, reason = excluded.reason, decided_at = excluded.decided_at, "
+                "tries = excluded.tries, claimed_by = '' WHERE schedule_firings.execution = excluded.execution "
+                # Else it has come before, and comes once, unless it was skipped.
+                "OR schedule_firings.status = 'skipped'"
             )
             db.executemany(sql, [(plan, trigger, *_row(firing)) for firing in firings])
             if files is not None:
@@ -136,14 +138,14 @@ class SqliteTriggers:
         fault_point("trigger.decided")
         return written
 
-    async def claim(self, me: str, alive: Callable[[str], bool]) -> list[TriggerFiring]:
+    async def claim(self, me: str, alive: Callable[[str], bool], only: str = "") -> list[TriggerFiring]:
         def work(db: SqlConnection) -> list[TriggerFiring]:
             sql = f"SELECT plan, name, claimed_by, {_FIRING} FROM schedule_firings WHERE status = 'due' ORDER BY at"
             found = []
             for plan, trigger, claimed_by, *row in db.execute(sql).fetchall():
-                if claimed_by not in ("", me) and alive(claimed_by):
-                    continue
                 claimed = TriggerFiring(plan, trigger, _firing(row))
+                if only not in ("", claimed.firing.key) or (claimed_by not in ("", me) and alive(claimed_by)):
+                    continue
                 update = "UPDATE schedule_firings SET claimed_by = ? WHERE plan = ? AND name = ? AND key = ?"
                 db.execute(update, (me, plan, trigger, claimed.firing.key))
                 found.append(claimed)

@@ -17,20 +17,25 @@ from typing import Any, Protocol
 
 from windlass.plan.graph import find_cycle, templates_of
 from windlass.plan.marking import joined_value
-from windlass.plan.model import AGENT, CODE, DEFAULT_ROLE, MAX_STEPS, MERGE, Plan, Step
+from windlass.plan.model import AGENT, CODE, DEFAULT_ROLE, MAX_STEPS, STEP_TOOLS, Plan, Step
 from windlass.plan.program import granted_tools, is_pattern, program_reads
 from windlass.plan.quoting import unsafe_value
 from windlass.plan.report import STAND_IN, Findings, Locate, Report, readable_id, salvaged
 from windlass.plan.schema import explain, kind_of
-from windlass.plan.template import Reference, TemplateProblem, paths_in, plain_path, reference_of, syntax_problem
+from windlass.plan.template import (
+    Reference,
+    TemplateProblem,
+    paths_in,
+    plain_path,
+    reference_of,
+    syntax_problem,
+)
 from windlass.plan.yamlread import FilePosition, Path
 from windlass.values import ValidationError
 
 __all__ = ["Findings", "Locate", "ToolCatalog", "check_data", "check_steps"]
 
 _STEP_FIELDS = ("output", "status", "error", "errors", "id", "branch", "workdir")
-_COMMAND_FIELDS = ("exit_code", "stdout", "stderr", "truncated")
-"""Keys of the output of a command."""
 _EXECUTION_FIELDS = ("id", "workdir", "plan")
 _ROOTS = ("steps", "inputs", "item", "index", "execution")
 _OF_JINJA = ("range", "loop", "caller", "varargs", "kwargs", "self")
@@ -176,8 +181,18 @@ class _Meaning:
                 self._check_quoting(index, step)
                 self._check_marks(index, step)
                 self._check_service(index, step)
+        self._check_handlers()
         self._check_runtime()
         self._check_cycles()
+
+    def _check_handlers(self) -> None:
+        """Warn of steps that wait for a failure after which nothing runs."""
+        if any(step is not None and isinstance(step.when, str) for step in self._steps):
+            from windlass.plan.statuses import failure_handlers  # most plans have no conditions
+
+            for one in failure_handlers(self._steps, self._waits):
+                message = f"{self._subject(one.place)}: {one.message}"
+                self._report.warning(message, ("steps", one.place, "when"), one.hint)
 
     def _check_service(self, index: int, step: Step) -> None:
         if step.service is not None and not any(one and step.id in one.needs for one in self._steps):
@@ -239,38 +254,49 @@ class _Meaning:
                     self._problem(index, f"`{where}` {message}", path, hint)
                 elif reference.root == "steps" and reference.name in self._known:
                     others.add(str(reference.name))
-            for message, hint in self._wrong_outputs(paths):
+            for message, hint in (*self._wrong_outputs(paths), *_wrong_statuses(text, expression)):
                 self._problem(index, f"`{where}` {message}", path, hint)
         self._check_list(index, step)
         return others
 
     @cached_property
-    def _commands(self) -> frozenset[str]:
-        """Steps whose output is that of one command."""
-        return frozenset(
-            step.id
-            for index, step in enumerate(self._steps)
-            if step is not None and step.tool_name == "shell" and index not in self._flawed
-            if step.foreach is None or step.pick is not None
-        )
+    def _forms(self) -> dict[str, Mapping[str, Any]]:
+        """The schemas of the outputs that have a known form."""
+        from windlass.plan.outputs import output_form  # only plans with templates and programs need it
 
-    def _wrong_outputs(self, paths: Set[tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-        """The problems of keys that the output of a command does not have, with hints."""
+        steps = [step for index, step in enumerate(self._steps) if step is not None and index not in self._flawed]
+        return {step.id: form for step in steps if (form := output_form(step)) is not None}
+
+    def _wrong_outputs(self, paths: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+        """The problems of keys that the output of a step does not have, with hints."""
+        if not (paths := [path for path in paths if path[2:3] == ("output",)]):
+            return
+        from windlass.plan.outputs import unknown_key  # as above
+
         for path in sorted(paths):
             match path:
-                case "steps", name, "output", key, *_ if name in self._commands and key not in _DICT_METHODS:
-                    if key not in _COMMAND_FIELDS:
-                        hint = self._report.did_you_mean(key, _COMMAND_FIELDS, f"steps.{name}.output.")
-                        known = ", ".join(_COMMAND_FIELDS)
-                        yield (
-                            f"refers to `steps.{name}.output.{key}`, but the output of a command has only {known}",
-                            hint,
-                        )
+                case "steps", name, "output", *keys if (form := self._forms.get(name)) is not None:
+                    found = unknown_key(form, keys)
+                    if found is None or found.key in _DICT_METHODS:
+                        continue
+                    before = ".".join(("steps", name, "output", *found.path, ""))
+                    of_command = self._is_command(name)
+                    but = "but the output of a command has only" if of_command else "but its schema has only"
+                    hint = self._report.did_you_mean(found.key, found.known, before)
+                    known = ", ".join(found.known) or "no keys"
+                    yield f"refers to `{before}{found.key}`, {but} {known}", hint
+
+    def _is_command(self, name: str) -> bool:
+        """Return True if the output of a step is that of one command."""
+        from windlass.plan.outputs import COMMAND_OUTPUT  # as above
+
+        return self._forms.get(name) is COMMAND_OUTPUT
 
     def _check_list(self, index: int, step: Step) -> None:
         """Check that `foreach` does not run over the output of a command, which is no list."""
-        match plain_path(step.foreach) if isinstance(step.foreach, str) else None:
-            case ["steps", name, "output", *keys] if name in self._commands and set(keys) <= set(_COMMAND_FIELDS):
+        path = plain_path(step.foreach) if isinstance(step.foreach, str) else None
+        match path:
+            case ["steps", name, "output", *keys] if self._is_command(name) and not [*self._wrong_outputs([(*path,)])]:
                 shown = ".".join(("steps", name, "output", *keys))
                 hint = f"if it prints JSON, write: steps.{name}.output.stdout | from_json"
                 self._problem(index, f"`foreach` needs a list, and `{shown}` of a command is none", ("foreach",), hint)
@@ -278,22 +304,38 @@ class _Meaning:
     def _check_program(self, index: int, step: Step) -> Set[str]:
         """Check the names that a program reads, each once. Returns the other steps among them."""
         others: set[str] = set()
-        told: set[Reference] = set()
+        told: set[str] = set()
         for read in program_reads(step.code or ""):
             known = self._known if read.root == "steps" else self._inputs or frozenset()
             if read.root == "steps" and read.name in known and read.name != self._ids[index]:
                 others.add(read.name)
-            seen = Reference(read.root, read.name, read.field)
-            if not read.sure or seen in told:
+            if not read.sure:
                 continue
-            told.add(seen)
-            place = FilePosition(read.line, read.column)
+            path = (read.root, read.name, *read.fields)
+            found = [*self._wrong_outputs([path])]
             if read.name not in known and read.name + read.rest in known:
-                hint = f'write {read.root}["{read.name}{read.rest}"]'
-                self._problem(index, "`code` has a hyphen that is read as a minus", ("code",), hint, place)
-            elif wrong_name := self._wrong_name(seen, index, step, "code"):
-                self._problem(index, f"`code` {wrong_name[0]}", ("code",), wrong_name[1], place)
+                found = [("has a hyphen that is read as a minus", f'write {read.root}["{read.name}{read.rest}"]')]
+            elif wrong_name := self._wrong_name(reference_of(path), index, step, "code"):
+                found = [wrong_name]
+            for message, hint in found:
+                if message not in told:
+                    place = FilePosition(read.line, read.column)
+                    self._problem(index, f"`code` {message}", ("code",), hint, place)
+                told.add(message)
+        self._check_calls(index, step.code or "", step.grants, ("code",))
         return others
+
+    def _check_calls(self, index: int, source: str, grants: Sequence[str] | None, where: Path) -> None:
+        """Check the tools that a program calls."""
+        if not source or self._tools is None or not self._tools.knows(CODE):
+            return
+        from windlass.plan.tool_calls import wrong_calls  # most plans have no programs
+
+        for wrong in wrong_calls(source, grants, self._tools.knows, self._meant_tool):
+            self._problem(index, f"`code` {wrong.message}", where, wrong.hint, wrong.place)
+
+    def _meant_tool(self, name: str) -> str:
+        return self._report.did_you_mean(name, self._tool_names, "tools.")
 
     def _minus_or_hyphen(self, text: str, seen: Set[Reference]) -> str:
         """Return a hint to quote a name with a hyphen, which Jinja2 reads as a subtraction."""
@@ -377,9 +419,15 @@ class _Meaning:
         assert self._tools is not None
         if self._tools.knows(AGENT) and index not in self._flawed:
             told = {name: step.arguments[name] for name in _KNOWN_BEFORE if name in step.arguments}
+            for name in [name for name in _LOOKED_UP if "{{" in str(told.get(name))]:
+                field = "agent" if name == "role" else name
+                self._problem(index, f"`{field}` takes no template: its names are looked up before the start", (field,))
+                del told[name]
             for message in self._tools.validate(AGENT, {"prompt": "…", **told}):
                 field = next((name for name in _KNOWN_BEFORE if f"`{name}`" in message), "role")
-                self._problem(index, message, ("agent" if field == "role" else field,))
+                if field == "role":  # a plan has it as `agent`
+                    field, message = "agent", message.replace("`role`", "`agent`", 1)
+                self._problem(index, message, (field,))
             for key, where in (("check", ("check",)), ("pick", ("pick", "check"))):
                 for position, use in enumerate(step.arguments.get(key, ())):
                     self._check_use(index, (*where, position), use)
@@ -416,10 +464,11 @@ class _Meaning:
         if name == CODE and "source" in use:
             if not self._tools.knows(CODE):
                 self._problem(index, _NO_SANDBOX, (*where, "code"))
+            self._check_calls(index, use["source"], None, (*where, "code"))
         elif not self._tools.knows(name):
             hint = self._report.did_you_mean(name, self._tool_names)
             self._problem(index, f"its check uses `{_short(name)}`, which is not a tool", where, hint)
-        elif name in (AGENT, CODE, MERGE):
+        elif name in STEP_TOOLS:
             self._problem(index, f"`{name}` cannot be a check: use a command or another tool", where)
         elif name == "shell" and (unsafe := unsafe_value(use["with"])) is not None:
             message = f"{self._subject(index)}: its check: {unsafe.message}"
@@ -494,8 +543,19 @@ class _Meaning:
 
 
 _NO_SANDBOX = "code steps need the sandbox: pip install 'windlass[code]'"
-_KNOWN_BEFORE = ("role", "runtime", "model", "skills", "max_turns", "permissions")
+_KNOWN_BEFORE = ("role", "runtime", "skills", "max_turns", "permissions")
 """Arguments of an agent that are no templates."""
+_LOOKED_UP = ("role", "runtime", "skills")
+"""The arguments among them that name something."""
+
+
+def _wrong_statuses(text: str, expression: bool) -> Iterable[tuple[str, str]]:
+    """The problems of comparisons with a text that is no status, with hints."""
+    if "status" not in text or not any(operator in text for operator in ("==", "!=", " in ")):
+        return ()
+    from windlass.plan.statuses import wrong_statuses  # most templates compare nothing
+
+    return wrong_statuses(text, expression=expression)
 
 
 def _holds_template(step: Step) -> bool:

@@ -132,6 +132,10 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
     if step.prompt is not None:
         yield from _texts("prompt", step.prompt)
         yield from _texts("files", step.files)
+        yield from _texts("model", step.model)
+        yield from _texts("models", step.models)
+        if step.workspace is not None:
+            yield from _texts("workspace.files", step.workspace.files)
     if isinstance(step.only, str):
         yield "only", step.only, True
     if step.all_checks:

@@ -14,7 +14,7 @@ from jinja2 import Environment, StrictUndefined, TemplateSyntaxError, Undefined,
 from jinja2.exceptions import SecurityError, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-__all__ = ["UNREADABLE", "Undefined", "UndefinedError", "environment", "names_in"]
+__all__ = ["UNREADABLE", "Undefined", "UndefinedError", "chain", "environment", "names_in"]
 
 MAX_TEXT = 8 * 1024 * 1024
 """Longest text (or list) that arithmetic inside a template may make."""
@@ -79,9 +79,9 @@ def names_in(tree: nodes.Template) -> set[tuple[str, ...]]:
 
 
 def _walk(node: nodes.Node) -> Iterator[tuple[str, ...]]:
-    chain = _chain(node)
-    if chain is not None:
-        yield chain
+    path = chain(node)
+    if path is not None:
+        yield path
         return
     if isinstance(node, nodes.Name) and node.ctx == "load":
         yield (node.name,)
@@ -89,7 +89,7 @@ def _walk(node: nodes.Node) -> Iterator[tuple[str, ...]]:
         yield from _walk(child)
 
 
-def _chain(node: nodes.Node) -> tuple[str, ...] | None:
+def chain(node: nodes.Node) -> tuple[str, ...] | None:
     """`steps.a.output` and `steps["a"].output` as ("steps", "a", "output")."""
     path: list[str] = []
     while True:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windlass.errors import InputInvalid, PlanInvalid, Problem, UsageError
-from windlass.plan.check import ToolCatalog, check_data, check_steps
+from windlass.plan.check import Locate, ToolCatalog, check_data, check_steps
 from windlass.plan.model import MAX_STEPS, Plan
 from windlass.plan.schema import kind_of, nearest
 from windlass.plan.yamlread import Document, plain, read
@@ -34,6 +34,7 @@ __all__ = [
     "fitting_input",
     "load_plan",
     "load_text",
+    "locate_in",
     "parse_input",
     "peek_tools",
 ]
@@ -82,8 +83,21 @@ def peek_tools(path: Path) -> list[str]:
     return [file for file in listed if isinstance(file, str)]
 
 
+def locate_in(path: Path, digest: str) -> Locate | None:
+    """Find positions in a plan file that was read before; None if it has changed since."""
+    try:
+        data = _bytes_of(path, "plan")
+    except UsageError:
+        return None
+    return _read(data, str(path)).locate if hashlib.sha256(data).hexdigest() == digest else None
+
+
 def check_plan(plan: Plan, tools: ToolCatalog | None = None) -> list[Problem]:
     """Everything wrong with a plan that was built in Python."""
+    from windlass.plan.storable import unstorable_values  # a plan from a file has no other values
+
+    if problems := unstorable_values(plan):
+        return problems
     return list(check_steps(plan, tools=tools).problems)
 
 
@@ -185,6 +199,8 @@ def bind_inputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
     A `Written` value takes its type from the default, so that `version=1.10` stays text where the default
     is text. Where the default is null, any type will do. Raises `InputInvalid` with every problem.
     """
+    if not isinstance(given, Mapping):
+        raise InputInvalid([Problem(f"expected a mapping of names to values, found {kind_of(given)}", where="inputs")])
     problems: list[Problem] = []
     bound = dict(plan.inputs)
     for name, value in given.items():
@@ -209,7 +225,7 @@ class NotAnInput(Exception):
 
 
 def _known_inputs(name: str, plan: Plan) -> str:
-    if meant := nearest(name, plan.inputs):
+    if meant := nearest(str(name), plan.inputs):
         return f"did you mean `{meant}`?"
     return f"known: {', '.join(plan.inputs)}" if plan.inputs else "it has no inputs at all"
 
@@ -233,7 +249,8 @@ def _meaning(name: str, given: Written, default: Any) -> Any:
     if isinstance(default, str) or (default is None and given.verbatim):
         return given.text
     try:
-        if text[:1] not in ("[", "{", '"', "'"):
+        a_file_of_data = given.verbatim and isinstance(default, list | dict)
+        if text[:1] not in ("[", "{", '"', "'") and not a_file_of_data:
             return plain(text)
         document = read(text)
         if document.problems:

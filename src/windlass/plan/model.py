@@ -38,6 +38,7 @@ __all__ = [
     "CODE",
     "MAX_STEPS",
     "MERGE",
+    "STEP_TOOLS",
     "Approve",
     "Budget",
     "Duration",
@@ -63,6 +64,8 @@ CODE = "code"
 """The tool of code steps."""
 MERGE = "merge"
 """The tool of merge steps."""
+STEP_TOOLS = (AGENT, CODE, MERGE)
+"""Tools that steps alone use: no program and no check calls them."""
 DEFAULT_ROLE = "developer"
 """The role of an agent step that names none."""
 

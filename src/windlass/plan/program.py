@@ -1,4 +1,4 @@
-"""The text of a program, looked at without running it: which steps and inputs it plainly reads.
+"""The text of a program, looked at without running it: which steps and inputs it plainly reads, which tools it calls.
 
 `steps.log`, `steps?.log`, `steps["log"]` and `const {log} = steps` count; a name that is computed does not, nor what
 stands in comments and texts. A plan is checked by it, and a code step waits for the steps that its program reads.
@@ -21,6 +21,7 @@ __all__ = [
     "Token",
     "granted_tools",
     "is_pattern",
+    "program_calls",
     "program_reads",
     "source_problem",
     "steps_read",
@@ -132,6 +133,7 @@ MAX_SOURCE = 256 * 1024
 """Bytes that the text of a program may have."""
 
 _ROOTS = ("steps", "inputs")
+_TOOLS = ("tools",)
 _DECLARES = frozenset(("const", "let", "var", "function", "class"))
 _HAVE_CONDITION = frozenset(("if", "while", "for", "switch", "with"))
 _DEEPEST_PARAMETER = 10
@@ -148,8 +150,8 @@ class ReadName(NamedTuple):
     root: str
     """`steps` or `inputs`."""
     name: str
-    field: str | None
-    """The field that is read: `output` in `steps.log.output`."""
+    fields: tuple[str, ...]
+    """The members of it that are read: `output` and `lines` in `steps.log.output.lines`."""
     line: int
     column: int
     """Position in the program, counted from 1."""
@@ -157,6 +159,20 @@ class ReadName(NamedTuple):
     """False where the program also defines the root's name itself."""
     rest: str
     """`-b` in `steps.a-b`, which subtracts: probably a name with a hyphen was meant."""
+
+    @property
+    def field(self) -> str | None:
+        """The field that is read: `output` in `steps.log.output`."""
+        return self.fields[0] if self.fields else None
+
+
+class ToolCall(NamedTuple):
+    """One place where a program calls a tool."""
+
+    path: tuple[str, ...]
+    """`files` and `read` in `tools.files.read()`."""
+    line: int
+    column: int
 
 
 def source_problem(source: str) -> str | None:
@@ -180,14 +196,22 @@ def program_reads(source: str) -> tuple[ReadName, ...]:
     """Every place where a program plainly reads a step or an input, in the program's order."""
     if not any(root in source for root in _ROOTS):
         return ()
-    return tuple(_ProgramReader(source).reads())
+    return tuple(_ProgramReader(source, _ROOTS).reads())
+
+
+def program_calls(source: str) -> list[ToolCall]:
+    """Every place where a program plainly calls a tool, without those that it looks at before, or calls in a `try`: it
+    may ask if they are there."""
+    return list(_ProgramReader(source, _TOOLS).calls()) if "tools" in source else []
 
 
 class _ProgramReader:
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, names: Sequence[str]) -> None:
         self._source = source
         self._tokens: Sequence[Token] = list(tokens(source))
-        roots = [at for at, token in enumerate(self._tokens) if token.kind == "name" and token.text in _ROOTS]
+        self._lines = [0, *(found.end() for found in re.finditer("\n", source))]
+        """Offsets of the lines."""
+        roots = [at for at, token in enumerate(self._tokens) if token.kind == "name" and token.text in names]
         self._roots = [at for at in roots if self._mark(at - 1) not in (".", "?.")]
         self._closing: dict[int, int] = {}
         self._around: dict[int, int] = {}
@@ -197,16 +221,54 @@ class _ProgramReader:
         self._own = {self._tokens[at].text for at in whole if self._is_declared(at)}
 
     def reads(self) -> Iterator[ReadName]:
-        line, line_start, seen = 1, 0, 0
         for start, at, name, after in sorted(self._members()):
-            line += self._source.count("\n", seen, start)
-            line_start = max(line_start, self._source.rfind("\n", seen, start) + 1)
-            seen = start
             root = self._tokens[at].text
-            field = self._member(after)[0] if after else None
-            field = None if field in _OF_EVERY_OBJECT else field
             sure = root not in self._own and name not in _OF_EVERY_OBJECT
-            yield ReadName(root, name, field, line, start - line_start + 1, sure, self._rest(after))
+            yield ReadName(root, name, self._fields(after), *self._place(start), sure, self._rest(after))
+
+    def calls(self) -> Iterator[ToolCall]:
+        called: list[ToolCall] = []
+        looked_at: set[tuple[str, ...]] = set()
+        handled = self._try_blocks()
+        for at in self._roots:
+            path, after = self._path(at + 1)
+            may_be_missing = any(self._mark(place) == "?." for place in range(at + 1, after))
+            may_be_missing = may_be_missing or any(at in block for block in handled)
+            if path and self._mark(after) == "(" and not may_be_missing:
+                called.append(ToolCall(path, *self._place(self._tokens[at].start)))
+            else:
+                looked_at.add(path)
+        if not self._own:
+            asked_for = (one for one in called if not any(one.path[: len(path)] == path for path in looked_at))
+            yield from asked_for
+
+    def _try_blocks(self) -> list[range]:
+        """The places within the blocks of `try`."""
+        words = (at for at, token in enumerate(self._tokens) if token.kind == "name" and token.text == "try")
+        starts = [at + 1 for at in words if self._mark(at + 1) == "{"]
+        closing = _brackets(self._tokens)[0] if starts else {}
+        return [range(start, closing.get(start, len(self._tokens))) for start in starts]
+
+    def _place(self, start: int) -> tuple[int, int]:
+        """The line and column of an offset, counted from 1."""
+        from bisect import bisect_right  # most plans have no programs
+
+        line = bisect_right(self._lines, start)
+        return line, start - self._lines[line - 1] + 1
+
+    def _fields(self, at: int) -> tuple[str, ...]:
+        """The members that are read at a place (0: none), up to one that every object has."""
+        path, _after = self._path(at) if at else ((), 0)
+        own = next((place for place, name in enumerate(path) if name in _OF_EVERY_OBJECT), len(path))
+        return path[:own]
+
+    def _path(self, at: int) -> tuple[tuple[str, ...], int]:
+        """The members `.a.b["c"]` at a place, and the place after them."""
+        path: list[str] = []
+        while (found := self._member(at))[0] is not None:
+            path.append(found[0])
+            at = found[1]
+        return tuple(path), at
 
     def _members(self) -> Iterator[tuple[int, int, str, int]]:
         """Yield each member that is read: its offset, the root's token, its name, and the token after it (0: none)."""

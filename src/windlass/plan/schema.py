@@ -109,11 +109,15 @@ class Complaint(NamedTuple):
     hint: str = ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
+_MOST_BITS = 10_000
+"""Bits of a number that is shown: Python refuses to write one of more than 4,300 digits."""
+
+
+def nearest(word: str, known: Iterable[str], like: float = 0.6) -> str | None:
+    """The known word that was probably meant, of a likeness from 0 to 1 of at least `like`."""
     import difflib  # for those who made a mistake
 
-    found = difflib.get_close_matches(word, list(known), n=1) if len(word) <= _LONGEST_WORD else []
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=like) if len(word) <= _LONGEST_WORD else []
     return found[0] if found else None
 
 
@@ -124,6 +128,8 @@ def kind_of(value: Any) -> str:
             return "nothing"
         case bool():
             return "true" if value else "false"
+        case int() if value.bit_length() > _MOST_BITS:
+            return "a number of thousands of digits"
         case int() | float():
             return f"the number {value}"
         case str():
@@ -132,7 +138,8 @@ def kind_of(value: Any) -> str:
             return "a list"
         case Mapping():
             return "a mapping"
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def explain(data: Mapping[str, Any], error: ValidationError) -> Iterator[Complaint]:

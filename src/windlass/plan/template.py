@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from jinja2.nodes import Template
 
 __all__ = [
     "Compiled",
@@ -28,6 +29,7 @@ __all__ = [
     "as_text",
     "compile_expression",
     "compile_value",
+    "parse",
     "paths_in",
     "plain_path",
     "reference_of",
@@ -250,10 +252,17 @@ def paths_in(text: str, *, expression: bool = False) -> set[tuple[str, ...]]:
     """The same in full: `steps.a.output.stdout` as its four parts."""
     if (paths := _printed_paths(text, expression)) is not None:
         return set(map(tuple, paths))
-    from windlass.plan.jinja import UNREADABLE, names_in
+    from windlass.plan.jinja import names_in
+
+    return names_in(parse(text, expression=expression))
+
+
+def parse(text: str, *, expression: bool) -> Template:
+    """The tree of a template. Raises `TemplateProblem`."""
+    from windlass.plan.jinja import UNREADABLE
 
     try:
-        return names_in(_env().parse(_printed(text) if expression else text))
+        return _env().parse(_printed(text) if expression else text)
     except UNREADABLE as error:
         raise _unreadable(error, text) from error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from windlass.ports.composed import ComposedStore, ComposedTool, Uses
 from windlass.ports.history import ForecastOutcome, ForecastStore, History
 from windlass.ports.journal import (
+    ASKED_FOR,
     OVER_BUDGET,
     Archive,
     AskedQuestion,
@@ -77,6 +78,7 @@ from windlass.ports.tool import (
 )
 
 __all__ = [
+    "ASKED_FOR",
     "OVER_BUDGET",
     "AgentRequest",
     "AgentResult",

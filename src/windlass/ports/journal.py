@@ -11,10 +11,23 @@ from windlass.core.history import ExecutionRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.ports.history import ForecastStore, History
 
-__all__ = ["OVER_BUDGET", "Archive", "AskedQuestion", "Entry", "Head", "Journal", "Message", "Note", "PolledJournal"]
+__all__ = [
+    "ASKED_FOR",
+    "OVER_BUDGET",
+    "Archive",
+    "AskedQuestion",
+    "Entry",
+    "Head",
+    "Journal",
+    "Message",
+    "Note",
+    "PolledJournal",
+]
 
 
 OVER_BUDGET = "over budget"
+ASKED_FOR = {"budget": "budget", "decision": "outcome"}
+"""The reasons to wait, by the detail of a head: a person's word on the budget, or on an unknown outcome."""
 
 
 class Head(NamedTuple):
@@ -28,7 +41,8 @@ class Head(NamedTuple):
     driver: str
     """The driver that has it, or had it last."""
     detail: str = ""
-    """The reason for its pause; `OVER_BUDGET` of one that ended so."""
+    """The reason for its pause; of a running one, what it asks a person for beside approval: `budget`, `decision`;
+    `OVER_BUDGET` of one that ended so."""
     expires_at: float | None = None
 
 
@@ -161,9 +175,10 @@ class Journal(Protocol):
         asking: bool = False,
         limit: int = 0,
     ) -> list[Head]:
-        """Executions, newest first: of a plan's name, with a text in name or id (ASCII letters of either case), created
-        at a moment or later, and older than the id `before`, where these are given; with `asking`, only those that
-        have an open question.
+        """Executions, the last created first: of a plan's name, with a text in name or id (ASCII letters of either
+        case), created at a moment or later, and before the one with the id `before`, where these are given; with
+        `asking`, only those that have an open question or wait for a person's word on budget or an outcome
+        (`ASKED_FOR`).
         """
         ...
 

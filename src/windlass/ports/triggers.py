@@ -82,8 +82,8 @@ class TriggerStore(Protocol):
         """
         ...
 
-    async def claim(self, me: str, alive: Callable[[str], bool]) -> list[TriggerFiring]:
-        """Claim all firings that are due and that no other living process has claimed."""
+    async def claim(self, me: str, alive: Callable[[str], bool], only: str = "") -> list[TriggerFiring]:
+        """Claim all firings that are due and that no other living process has claimed; or only those of one key."""
         ...
 
     async def settle(self, claimed: TriggerFiring, status: FiringStatus, reason: str = "") -> None:

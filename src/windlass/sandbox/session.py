@@ -281,7 +281,8 @@ def _read(guest: Guest, around: tuple[str, str], source: str, name: str, *, run:
             raise MemoryError
         if said.startswith(_OUT_OF_STACK):
             raise Trapped("stack_overflow")
-        raise Ended("syntax", _without_us(f"{said}\n{stack}", name, len(around[0])))
+        message = _without_us(f"{said}\n{stack}", name, len(around[0]))
+        raise Ended("syntax", _at_its_end(source, name) if _is_after(source, name, message) else message)
     return value
 
 
@@ -302,6 +303,18 @@ def problem_of(machine: Machine, meter: CpuMeter, source: str, name: str, memory
         meter.end()
         guest.close()
     return None
+
+
+def _is_after(source: str, name: str, said: str) -> bool:
+    """Return True if an error stands behind the program, in the text around it."""
+    found = re.search(rf"{re.escape(name)}:(\d+)", said)
+    return found is not None and int(found[1]) > source.count("\n") + 1
+
+
+def _at_its_end(source: str, name: str) -> str:
+    text = source.rstrip()
+    line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
+    return f"SyntaxError: unexpected end of the program: is a bracket not closed?\n    at {name}:{line}:{column}"
 
 
 def _without_us(said: str, name: str, before: int) -> str:

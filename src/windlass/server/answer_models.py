@@ -103,6 +103,9 @@ class Snapshot(_Told):
         description="Of a retry: completed steps that used the earlier result and do not run again. Of a fork: that it "
         "runs the plan as it was, where the plan's file has changed since.",
     )
+    warnings: list[str] = Field(
+        default=[], description="Of a start or a resume: things that may make a step fail, such as a variable not set."
+    )
     damage: dict[str, Any] | None = Field(
         default=None, description="Of a damaged one only: the event's `seq`, the `reason`, the last `status`."
     )
@@ -253,7 +256,7 @@ class ExecutionLine(_Told):
     driven: bool
     progress: float | None = Field(description="Percent; of one that this server runs.")
     eta: float | None = Field(description="Seconds to its end, by the median; where that is known.")
-    waiting: str | None = Field(default=None, description="`approval` while a person is asked.")
+    waiting: str | None = Field(default=None, description="While a person is asked: `approval`, `budget`, `outcome`.")
     damage: dict[str, Any] | None = Field(default=None, description="Of a damaged one: `seq`, `reason`, last `status`.")
 
 
@@ -349,6 +352,7 @@ class SaidMessage(_Told):
     )
     forked: bool
     detail: str
+    warnings: list[str] = Field(default=[], description="Of the resume that the message brings about.")
 
 
 class FileChange(_Told):

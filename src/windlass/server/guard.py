@@ -27,7 +27,7 @@ from windlass.process import Peer, peer
 from windlass.redact import Redactor
 from windlass.server.access import Access
 
-__all__ = ["LET_IN", "LOG_IN", "MAX_BODY", "PUBLIC", "Guard", "Peers", "peer_of"]
+__all__ = ["LET_IN", "LOG_IN", "MAX_BODY", "PAGE_STYLE", "PUBLIC", "Guard", "Peers", "peer_of"]
 
 LET_IN = "windlass.let_in"
 """Set in the scope of a request that brought a token or a session."""
@@ -209,13 +209,19 @@ def _measured(start: Message, length: int) -> Message:
 
 
 LOG_IN = "send `Authorization: Bearer TOKEN` (the token is in server.token in the home), or open a login link"
-_LOGGED_OUT = (
-    b"<!doctype html><title>Not logged in - Windlass</title>"
-    b"<h1>Not logged in</h1><p>This page opens with a login link. Get one on the machine that runs the server:</p>"
-    b"<pre>windlass serve --open</pre><p>A server that is running keeps its link in <code>server.login</code> "
-    b"in its home.</p>"
+PAGE_STYLE = (
+    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui;max-width:48rem;margin:3rem auto;padding:0 1rem}"
+    "pre{white-space:pre-wrap;padding:.75rem 1rem;border:1px solid #8886;border-radius:6px}"
 )
-"""No script, no style, nothing of the request in it."""
+"""Style of the pages that need no login and no script."""
+_LOGGED_OUT = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    f"<title>Not logged in · Windlass</title><style>{PAGE_STYLE}</style>"
+    "<h1>Not logged in</h1><p>This page opens with a login link. Get one on the machine that runs the server:</p>"
+    "<pre>windlass serve --open</pre><p>A server that is running keeps its link in <code>server.login</code> "
+    "in its home.</p>"
+).encode()
+"""No script, nothing of the request in it."""
 _NAME_IT = "if it is meant to be reached by that name: windlass serve --allow-host NAME"
 
 

@@ -15,7 +15,7 @@ from windlass.engine.preview import asked_change, rests_on
 from windlass.errors import NotFound, WindlassError
 from windlass.redact import Redactor
 from windlass.server.access import SESSION_LIFE, Access
-from windlass.server.guard import LOG_IN
+from windlass.server.guard import LOG_IN, PAGE_STYLE
 from windlass.server.problems import NotNow, not_now, of_error, problem
 from windlass.visible import visible
 
@@ -28,7 +28,6 @@ _HEADERS = {
     # With `no-referrer`, browsers would send `Origin: null` with the form, and be refused.
     "referrer-policy": "same-origin",
 }
-_STYLE = "body{font:16px/1.5 system-ui;max-width:48rem;margin:3rem auto;padding:0 1rem}pre{white-space:pre-wrap}"
 
 
 def login_routes(access: Access) -> list[Route]:
@@ -135,5 +134,5 @@ def _told(request: Request, access: Access) -> tuple[str, str, str, str] | None:
 
 def _page(title: str, body: str, status: int = 200, refresh: str = "") -> HTMLResponse:
     again = f'<meta http-equiv="refresh" content="0;url={refresh}">' if refresh else ""
-    head = f"<!doctype html><meta charset=utf-8><title>{title} · Windlass</title>{again}<style>{_STYLE}</style>"
+    head = f"<!doctype html><meta charset=utf-8><title>{title} · Windlass</title>{again}<style>{PAGE_STYLE}</style>"
     return HTMLResponse(visible(f"{head}<h1>{title}</h1>{body}"), status, _HEADERS)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from windlass.engine.run_request import RunRequest
 from windlass.plan.strategies import Strategy
@@ -124,7 +124,15 @@ class Resume(_Request):
     workdir: PathText | None = None
     take_over: bool = Field(default=False, description="Take over even if another process holds it.")
     decisions: list[Decision] = Field(default=[], max_length=10_000)
-    budget: Limit | None = Field(default=None, description="Total limit from here on.")
+    budget: Limit | None = Field(
+        default=None, description="Total from here on, of the limit that stopped it; else of the execution."
+    )
+
+    @model_validator(mode="after")
+    def _has_limit(self) -> Resume:
+        if self.budget is not None and self.budget.usd is None and self.budget.tokens is None:
+            raise ValueError("budget: give `usd` or `tokens`")
+        return self
 
 
 class RetryStep(_Request):
@@ -186,13 +194,19 @@ class ApprovalAnswer(_Request):
 
 
 class BudgetAnswer(_Request):
-    """Permission to spend more."""
+    """Permission to spend more: at least one of `allow`, `usd` and `tokens`."""
 
-    allow: bool = True
+    allow: bool = Field(default=True, description="Without a limit, it lets a step that asks spend without one.")
     usd: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
     tokens: Annotated[int, Field(ge=0, le=10**15)] | None = None
     scope: Literal["step", "execution", "day", "month"] = "execution"
     step: Annotated[str, Field(max_length=400)] = ""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> BudgetAnswer:
+        if not self.model_fields_set & {"allow", "usd", "tokens"}:
+            raise ValueError("give `allow`, `usd` or `tokens`")
+        return self
 
 
 class Cleaning(_Request):

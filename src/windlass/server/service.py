@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus
@@ -29,6 +30,9 @@ from windlass.server.access import Access
 from windlass.server.feed import Feed
 from windlass.server.idempotency import IdempotencyKeys
 from windlass.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from windlass.engine.schedule import PlanTrouble
 
 __all__ = ["LABEL", "ServerLock", "Service"]
 
@@ -158,12 +162,13 @@ class Service:
     async def _tick(self, store: TriggerStore) -> None:
         """Start scheduled plans by their triggers, as `windlass schedule tick` does."""
         await self._taken_up.wait()
+        told: list[PlanTrouble] = []
         while True:
             try:
                 if await store.plans():
                     from windlass.server.scheduled import tick_once  # few homes have scheduled plans
 
-                    await tick_once(self.engine, store)
+                    await tick_once(self.engine, store, told)
             except Exception:  # whatever it is: the next tick may succeed, and nothing else would make one
                 _log.exception("could not look at the triggers; will try again")
             with suppress(TimeoutError):

@@ -24,8 +24,8 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.core.view import progress
 from windlass.errors import Category
-from windlass.plan.model import Importance, Step
-from windlass.plan.template import TemplateProblem, references
+from windlass.plan.conditions import foresee, items_before
+from windlass.plan.model import Importance
 
 __all__ = ["Estimates", "Outlook", "Surroundings", "elapsed_of"]
 
@@ -96,6 +96,7 @@ class Outlook:
         self._finished: list[tuple[Prediction, float]] = []
         self._paid: list[tuple[Prediction, float]] = []
         self._quotas = self._waits_for_quotas()
+        self._foreseen = foresee(state.prepared, state.inputs)
         self._place = {step.id: n for n, step in enumerate(s for s in state.top_level() if not s.settled)}
         for step in state.top_level():
             predicted = self._predict(step)
@@ -183,10 +184,11 @@ class Outlook:
         state, known, spec = self.state, self.known, step.spec
         graph = state.prepared.graph
         counts: Sequence[int] = ()
+        written = None
         items, running, due = self._parts(step)
         if step.children is None and spec.foreach is not None and not running:
             habits = known.habits.get(step.id)
-            if (written := _items_before(state, spec)) is not None:
+            if (written := items_before(state.prepared, spec, state.inputs)) is not None:
                 items = written
             else:
                 counts = habits.counts if habits is not None else ()
@@ -208,7 +210,7 @@ class Outlook:
             gate=step.prepared.tool,
         )
         self._tasks.append(task)
-        if self.around.policy.asks(step.prepared) and not step.answers:
+        if task.skipped < 1 and written != 0 and self.around.policy.asks(step.prepared) and not step.answers:
             self.approvals += max(1, items)
         if task.skipped < 1:
             self._look_at_cost(step, items if not counts else round(sum(counts) / len(counts)))
@@ -276,8 +278,10 @@ class Outlook:
         return found
 
     def _skips(self, step: StepState) -> float:
-        """The probability that it is skipped; 1 if a step that it needs has failed."""
+        """The probability that it is skipped; 1 if a step that it needs has failed, or if the inputs decide so."""
         state, spec = self.state, step.spec
+        if step.status is StepStatus.PENDING and step.id in self._foreseen.skipped:
+            return 1.0
         if step.upstream_failed:
             handled = state.prepared.graph.in_charge.get(step.id, frozenset())
             for need in state.prepared.graph.needs[step.id]:
@@ -289,7 +293,7 @@ class Outlook:
                     return 1.0
         if spec.when is None or step.status is not StepStatus.PENDING:
             return 0.0
-        return self.known.skips(step.id) if isinstance(spec.when, str) else float(not spec.when)
+        return self.known.skips(step.id) if step.id in self._foreseen.undecided else 0.0
 
     def _item_spread(self, step: StepState) -> float:
         logs = [self.known.seconds.log(seconds) for seconds in _item_times(step)]
@@ -371,18 +375,6 @@ class Outlook:
         told = any(task.prediction.origin == "estimate" for task in self._costs)
         # A tool's own estimate cannot be compared with the cost in the end, which is that of agents.
         return Band(*(spent.usd + part for part in calibration.apply(rest, bucket))), None if told else rest
-
-
-def _items_before(state: State, spec: Step) -> int | None:
-    """Number of items of a `foreach` whose list is in the plan or its inputs; None where it is the result of a step."""
-    if not isinstance(spec.foreach, str):
-        return len(spec.foreach or ())
-    if not {seen.root for seen in references(spec.foreach, expression=True)} <= {"inputs", "range"}:
-        return None
-    try:
-        return len(state.prepared.items(spec, {"inputs": state.inputs}))
-    except TemplateProblem:  # the step will fail with it
-        return None
 
 
 def _amounts(step: StepState) -> tuple[float, int]:

@@ -19,6 +19,8 @@ LOW_CONFIDENCE = 15
 """Runs of a plan below which its forecasts have low confidence: the band is too narrow more often than not."""
 ALMOST_DONE, NEAR_THE_END = 0.5, 0.02
 """Seconds, and part of the time so far: with less than that left, it is wrapping up."""
+_OWN_RUNS = {"step", "run"}
+"""Sources of a time that are runs of the step itself."""
 MOMENT = 5.0
 """Seconds that nobody has to be told of before an answer."""
 
@@ -95,7 +97,13 @@ class Forecast(msgspec.Struct, frozen=True):
         return Band(*(max(0.0, part - passed) for part in self.left))
 
     def wraps_up(self, now: float) -> bool:
-        """True if it should be done by now, or any moment."""
+        """True if it should be done by now, or any moment, as the earlier runs of its steps have it.
+
+        A step that never ran here may take any time, and so may a person.
+        """
+        return self._is_near(now) and not self.approvals and self.origins.keys() <= _OWN_RUNS
+
+    def _is_near(self, now: float) -> bool:
         left = self.left_at(now)
         return left is not None and self.whole and left.middle <= max(ALMOST_DONE, NEAR_THE_END * self.elapsed_s)
 
@@ -147,7 +155,7 @@ class Forecast(msgspec.Struct, frozen=True):
         left = self.left_at(now)
         if self.wraps_up(now):
             parts.append("wrapping up")
-        elif left is not None and (self.whole or left.middle >= 1):
+        elif left is not None and not self._is_near(now) and (self.whole or left.middle >= 1):
             least = "" if self.whole else "at least "
             parts.append(f"{least}{span(left)} left{_band(left)}")
         if self.usd is not None and self.usd.middle > 0:

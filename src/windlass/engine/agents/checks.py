@@ -26,6 +26,7 @@ from windlass.engine.agents.plan_output import plan_in, plan_problems, refused_p
 from windlass.engine.agents.protection import (
     give_tests_back,
     named_tests,
+    require_named,
     require_recorded,
     restore_protected,
     restore_tests,
@@ -68,6 +69,8 @@ class WorkChecks:
         self._catalog, self._files = catalog, files
         self._protected: Sequence[str] | None = arguments.get("protect")
         """None: the tests that the checks name."""
+        self._unmatched: tuple[str, ...] = ()
+        """Names of `protect` that fitted no file when the agent began."""
         self._again = False
         """The checks run once more, on the agent's own tests."""
         self._tries = int(arguments.get("tries", 1))
@@ -80,9 +83,10 @@ class WorkChecks:
     async def proven(self) -> str | None:
         """The result of an agent that was done when its last attempt broke off, if its work passes. Raises if a file
         of `protect` cannot be protected."""
+        agent = self._contact.step.agent
         if self._protected:
             await asyncio.to_thread(require_recorded, self._protected, self._call)
-        agent = self._contact.step.agent
+            await self._find_unmatched(self._protected)
         if self._none or agent is None or agent.claim is None:
             return None
         claim, checked = agent.claim, agent.checked
@@ -95,6 +99,17 @@ class WorkChecks:
         if checked is not None:
             return claim if checked.passed else None
         return None if await self._send_back(claim, can_go_on=True) else claim
+
+    async def _find_unmatched(self, names: Sequence[str]) -> None:
+        """Find the names of `protect` that fit nothing before the agent's work; after it, files may be missing because
+        of the agent. Raises for a name that is a mistake."""
+        agent = self._contact.step.agent
+        if agent is not None and agent.periods:
+            self._unmatched = agent.checked.unmatched if agent.checked is not None else ()
+            return
+        for one in await asyncio.to_thread(require_named, names, self._call):
+            self._unmatched += (one.name,)
+            self._note(f"warning: `protect` names {one.name}, and there is nothing of that name: it protects no file")
 
     def value(self, claim: str) -> Any:
         """The step's output: the agent's last words, or the data in them."""
@@ -126,7 +141,9 @@ class WorkChecks:
             results = await self._run_all_apart(claim)
             self._again = False
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
-        checked = ev.AgentChecked(now, step, attempt, number, tuple(results), restored, touched)
+        checked = ev.AgentChecked(
+            now, step, attempt, number, tuple(results), restored, touched, unmatched=self._unmatched
+        )
         which = "check before the agent goes on"
         if number:
             which = f"{'check' if self._uses else 'try'} {number} of {self._tries}"

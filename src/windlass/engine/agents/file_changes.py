@@ -219,6 +219,9 @@ def _nothing(state: State, named: StepState | None, agents: Iterable[AgentState]
     whose = f"step {named.id}" if named is not None else f"execution {state.id}"
     if named is not None and named.undone:
         return UsageError(f"{whose} was undone: it has no changes {what}")
+    undone = [step.id for step in state.top_level() if step.undone and step.prepared.is_agent]
+    if named is None and undone:
+        return UsageError(f"{whose} has no changes {what}: those of {', '.join(undone)} were undone")
     if reasons := [agent.unrecorded for agent in agents if agent.unrecorded]:
         return UsageError(f"{whose} has no changes {what}: {reasons[0]}")
     origin = state.origin.execution if state.origin is not None else ""

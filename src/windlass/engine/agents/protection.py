@@ -16,8 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.agent import AgentState
+from windlass.engine.agents.protected_names import (
+    MissingName,
+    find_unmatched,
+    fits,
+    folder_tests,
+    from_workdir,
+    unmatched_text,
+)
 from windlass.errors import Category, ToolError
-from windlass.globs import glob_filter, is_pattern
+from windlass.globs import is_pattern
 from windlass.ports import Call
 from windlass.workspaces.git import find_repository, run_git, user_ignores
 from windlass.workspaces.put_back import RecordedPeriod, put_back
@@ -26,6 +34,7 @@ from windlass.workspaces.store import Store, find_store, shown, store_with
 __all__ = [
     "give_tests_back",
     "named_tests",
+    "require_named",
     "require_recorded",
     "restore_protected",
     "restore_tests",
@@ -104,6 +113,24 @@ def require_recorded(patterns: Sequence[str], call: Call) -> None:
                 category=Category.CONFIGURATION,
                 advice=("take it out of .gitignore, or out of `protect`",),
             )
+
+
+def require_named(patterns: Sequence[str], call: Call) -> list[MissingName]:
+    """Return the names of `protect` that fit nothing before the agent's work. Raises `ToolError` if one is a mistake:
+    the files that it means would be unprotected."""
+    found = find_unmatched(patterns, call.workdir)
+    if mistakes := [one for one in found if one.is_mistake]:
+        name = mistakes[0].name.rstrip("/")
+        kept_away = f"**/{name}" if mistakes[0].meant else f"{name}/**"
+        raise ToolError(
+            "; ".join(map(unmatched_text, mistakes)),
+            category=Category.CONFIGURATION,
+            advice=(
+                "name what is there, or leave it out of `protect`",
+                f"to keep the agent from making it, write a pattern: {kept_away}",
+            ),
+        )
+    return found
 
 
 def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: Call) -> tuple[str, ...]:
@@ -199,9 +226,9 @@ def _protects(
     """True for the path of a file, from the root, that one of the patterns names, from the working directory, also
     through links; and for the links on that way. Those of `but` are left out."""
     inside = "" if workdir == root else f"{workdir.relative_to(root).as_posix()}/"
-    patterns = [_from_workdir(pattern, workdir) for pattern in patterns]
-    tests = [_fits(pattern) for pattern in patterns]
-    of_links = [*tests, *(test for pattern in patterns for test in _folders_of(pattern))]
+    patterns = [from_workdir(pattern, workdir) for pattern in patterns]
+    tests = [fits(pattern) for pattern in patterns]
+    of_links = [*tests, *(test for pattern in patterns for test in folder_tests(pattern))]
 
     def protects(path: str) -> bool:
         names = [name.removeprefix(inside) for name in _names(path, targets) if name.startswith(inside)]
@@ -209,24 +236,6 @@ def _protects(
         return path not in but and any(test(name) for test in fitting for name in names)
 
     return protects
-
-
-def _from_workdir(pattern: str, workdir: Path) -> str:
-    """A path or pattern of `protect` in its plain form, from the working directory."""
-    found = os.path.relpath(pattern, workdir) if pattern.startswith("/") else os.path.normpath(pattern)
-    if not pattern.strip() or pattern.startswith("~") or found.split("/")[0] == "..":
-        raise ToolError(
-            f"`protect` names {pattern!r}, which is not in the working directory {workdir}",
-            category=Category.CONFIGURATION,
-            advice=("name files, folders and patterns from the working directory; `.` is all of it",),
-        )
-    return found
-
-
-def _folders_of(pattern: str) -> list[Callable[[str], bool]]:
-    """Tests for the folders that a path or pattern leads through."""
-    parts = pattern.split("/")
-    return [glob_filter(f"./{'/'.join(parts[:count])}") for count in range(1, len(parts))]
 
 
 def _targets(store: Store, tree: str) -> dict[str, str]:
@@ -252,11 +261,3 @@ def _names(path: str, targets: Mapping[str, str]) -> set[str]:
             if name == target or name.startswith(f"{target}/")
         } - found
     return found
-
-
-def _fits(pattern: str) -> Callable[[str], bool]:
-    if pattern == ".":
-        return lambda name: True
-    if is_pattern(pattern):
-        return glob_filter(pattern)
-    return lambda name: name == pattern or name.startswith(f"{pattern}/")

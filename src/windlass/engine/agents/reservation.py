@@ -296,7 +296,7 @@ class BudgetReservation:
     def _question(self, refusal: ReservationRefused) -> Held:
         spent = refusal.spent + _in(self._spent, refusal.unit)
         more = refusal.limit or (1.0 if refusal.unit == "usd" else 100_000)
-        needed = max(refusal.limit, spent) + more
+        needed = max(max(refusal.limit, spent) + more, spent + LEAST[refusal.unit])
         text = _reached(refusal, spent)
         return Held("budget", text, scope=refusal.scope, needed=needed, unit=refusal.unit)
 
@@ -363,8 +363,11 @@ def _of(scope: Scope, unit: str) -> str:
 
 
 def _reached(refusal: ReservationRefused, spent: float) -> str:
-    word = "is exceeded" if spent - refusal.limit >= LEAST[refusal.unit] else "is reached"
     limit = f"{shown(refusal.limit, refusal.unit)} for {_FOR[refusal.scope]}"
+    if not spent and refusal.limit:
+        least = shown(LEAST[refusal.unit], refusal.unit)
+        return f"the limit of {limit} is too small for a call of a model: no call begins with less than {least}"
+    word = "is exceeded" if spent - refusal.limit >= LEAST[refusal.unit] else "is reached"
     return f"the limit of {limit} {word} ({shown(spent, refusal.unit)} spent)"
 
 

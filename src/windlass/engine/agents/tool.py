@@ -94,10 +94,17 @@ class AgentTool(Tool):
         return Effect.REPEATABLE
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Check that the runtime is known. Roles and skills are those of the working directory: see `misfits`."""
+        """Check that the runtime is known, and that models have names.
+
+        Roles and skills are those of the working directory: see `misfits`.
+        """
+        names = [(key, arguments[key]) for key in ("runtime", "model") if key in arguments]
+        models = arguments.get("models")
+        names += [("models", name) for name in models] if isinstance(models, list) else []
+        for key, name in names:
+            if not isinstance(name, str) or not name.strip():
+                return [f"`{key}`: expected a name, found {kind_of(name)}"]
         runtime = arguments.get("runtime")
-        if runtime is not None and not isinstance(runtime, str):
-            return [f"`runtime`: expected text, found {kind_of(runtime)}"]
         if runtime is None or runtime in self.runners:
             return []
         near = nearest(runtime, self.runners)

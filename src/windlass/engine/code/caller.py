@@ -14,7 +14,7 @@ from windlass.core.approval import Basis
 from windlass.core.decide import Policy
 from windlass.core.program import CallRecord
 from windlass.engine.contact import off_the_clock
-from windlass.plan.model import AGENT, CODE, MERGE, Effect
+from windlass.plan.model import STEP_TOOLS, Effect
 from windlass.ports import Contact, PersonAnswer, ProgramError, ProgramLimits, Tool, Toolbox
 
 __all__ = ["Caller", "Permit", "ProgramOrigin", "StepCaller", "Tree", "callable_names"]
@@ -55,7 +55,7 @@ class Caller(Protocol):
 
 def callable_names(names: list[str]) -> list[str]:
     """The tools that a program can call: no agents, whose work is a step of its own, and no program text."""
-    return [name for name in names if name not in (AGENT, CODE, MERGE)]
+    return [name for name in names if name not in STEP_TOOLS]
 
 
 class StepCaller:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +39,9 @@ from windlass.ports import (
 )
 
 __all__ = ["ProgramDeps", "run_program"]
+
+
+_LINE = re.compile(r"program\.js:(\d+)")
 
 
 class ProgramDeps(msgspec.Struct, frozen=True):
@@ -133,9 +137,28 @@ class _Running:
             if error.trouble in ("thrown", "unhandled"):
                 await self._land()  # calls under way take effect all the same: record their ends
             cause = self._failures.get(error.call) if error.call is not None else None
-            raise ToolError.of(failure_of(error, cause)) from error
+            raise ToolError.of(self._named(failure_of(error, cause), error)) from error
         finally:
             await self._give_up(run)
+
+    def _named(self, failure: Failure, error: ProgramError) -> Failure:
+        """Name the tool that is not there for the program, where the line of its error calls one."""
+        at = _LINE.search(error.message)
+        if error.trouble != "thrown" or at is None or not error.message.startswith("TypeError: "):
+            return failure
+        from windlass.plan.tool_calls import wrong_calls  # few programs fail so
+
+        tools = self._contact.tools
+
+        def meant(name: str) -> str:
+            near = tools.nearest(name)
+            return f"did you mean tools.{near}?" if near else ""
+
+        for wrong in wrong_calls(self._source, self._granted, lambda name: tools.get(name) is not None, meant):
+            if wrong.place.line == int(at[1]):
+                message, advice = f"it {wrong.message}\n{failure.message}", (wrong.hint, *failure.advice)
+                return msgspec.structs.replace(failure, message=message, advice=tuple(filter(None, advice)), final=True)
+        return failure
 
     async def _opened(self, program: Program) -> ProgramRun:
         try:

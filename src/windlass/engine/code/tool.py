@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any
 
 from windlass.core.decide import Policy
@@ -12,10 +12,12 @@ from windlass.core.scope import scope_of
 from windlass.engine.code.caller import ProgramOrigin, StepCaller
 from windlass.engine.code.grounds import program_basis
 from windlass.engine.code.running import ProgramDeps, run_program
-from windlass.errors import Category, PlanInvalid, Problem, ToolError
+from windlass.errors import Category, PlanInvalid, ToolError
 from windlass.plan.model import CODE, Effect, Plan, ToolCheck
 from windlass.plan.program import granted_tools, source_problem
 from windlass.plan.quantities import ProgramBounds, misfit
+from windlass.plan.report import Report
+from windlass.plan.yamlread import FilePosition, Path
 from windlass.ports import Call, Contact, ProgramError, ProgramLimits, Sandbox, Tool, Toolbox
 
 __all__ = ["WHAT_CODE_IS", "CodeTool", "limits_of", "refuse_unreadable"]
@@ -73,7 +75,7 @@ class CodeTool(Tool):
         """Its calls are on record each by itself: made again, it repeats none that is done."""
         return Effect.REPEATABLE
 
-    def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
+    def basis(self, arguments: Mapping[str, Any], workdir: FilePath, tools: Toolbox) -> dict[str, str]:
         """Its text and grants are arguments; beside them there are the composed tools that it may call."""
         grants = arguments.get("grants")
         granted = granted_tools(grants if isinstance(grants, list) else None, tools.names())
@@ -145,31 +147,26 @@ MOST = 500
 _PLACE = re.compile(r"program\.js:(\d+)(?::(\d+))?")
 
 
-async def refuse_unreadable(sandbox: Sandbox, plan: Plan) -> None:
+async def refuse_unreadable(sandbox: Sandbox, plan: Plan, report: Report) -> None:
     """Raise PlanInvalid with every program of a step or a check that is none."""
-    sources: dict[str, str] = {}
+    sources: dict[str, Path] = {}
     for index, step in enumerate(plan.steps):
         if step.code is not None:
-            sources.setdefault(step.code, f"steps[{index}].code")
-        for key, checks in (("check", step.check), ("pick.check", step.pick_checks)):
+            sources.setdefault(step.code, ("steps", index, "code"))
+        for key, checks in ((("check",), step.check), (("pick", "check"), step.pick_checks)):
             for position, check in enumerate(checks):
                 if isinstance(check, ToolCheck) and check.code is not None:
-                    sources.setdefault(check.code, f"steps[{index}].{key}[{position}].code")
-    problems = []
+                    sources.setdefault(check.code, ("steps", index, *key, position, "code"))
     for source, where in list(sources.items())[:MOST]:
         try:
             said = await sandbox.check(source)
         except ProgramError:
             return  # there is no sandbox here: the steps will say so, with what to do
         if said is not None:
-            problems.append(_problem(plan, where, said))
-    if problems:
+            place = _PLACE.search(said)
+            at = f" in line {place[1]} of the program" if place else ""
+            message = f"step {plan.steps[int(where[1])].id}: {said.splitlines()[0]}{at}"
+            inside = FilePosition(int(place[1]), int(place[2] or 1)) if place else None
+            report.problem(message, where, "`code` is the body of an async JavaScript function", inside)
+    if problems := report.findings(None).problems:
         raise PlanInvalid(problems)
-
-
-def _problem(plan: Plan, where: str, said: str) -> Problem:
-    step = plan.steps[int(where[6 : where.index("]")])]
-    place = _PLACE.search(said)
-    at = f" in line {place[1]} of the program" if place else ""
-    message = f"step {step.id}: {said.splitlines()[0]}{at}"
-    return Problem(message, where=where, hint="`code` is the body of an async JavaScript function")

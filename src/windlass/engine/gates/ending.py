@@ -35,25 +35,39 @@ async def await_or_abandon(
         await ended
     except asyncio.CancelledError:
         if await _stopped(task, grace, abandoned):
-            return task.result()
+            return _result(task)
         raise
     finally:
         if timer is not None:
             timer.cancel()
     if task.done():
-        return task.result()
+        return _result(task)
     error = None
     if await _stopped(task, grace, abandoned) and (error := task.exception()) is None:
         return task.result()
     raise UseTookTooLong from error
 
 
+class _ToolExit(Exception):
+    """The use called `sys.exit`. As the error of a task of its own, SystemExit would end the event loop."""
+
+
 async def _told(use: Coroutine[Any, Any, Any], ended: asyncio.Future[None]) -> Any:
     """The use, which says itself that it has ended: a callback of its task would come one turn of the loop later."""
     try:
         return await use
+    except SystemExit as error:
+        raise _ToolExit from error
     finally:
         _tell(ended)
+
+
+def _result(task: asyncio.Task[Any]) -> Any:
+    """The result of the use, or its error as it raised it."""
+    try:
+        return task.result()
+    except _ToolExit as error:
+        raise error.__cause__ or error from None
 
 
 def _tell(ended: asyncio.Future[None]) -> None:

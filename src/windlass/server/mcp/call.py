@@ -50,7 +50,6 @@ __all__ = [
     "closed",
     "now",
     "said_by",
-    "taken_up",
     "watch",
 ]
 
@@ -58,8 +57,6 @@ Until: TypeAlias = Literal["end", "change"]
 LONGEST_WAIT = 3600.0
 HEARTBEAT = 15.0
 """Seconds between signs of life."""
-TAKES_UP = 10.0
-"""Seconds that a driver may take to notice an answer."""
 
 
 async def watch(
@@ -132,20 +129,6 @@ async def _time(wait_s: float, stopping: asyncio.Event | None) -> AsyncIterator[
             yield
         finally:
             stopped.cancel()
-
-
-async def taken_up(engine: Engine, execution: str, after: int, answers: int = 1) -> None:
-    """Wait until its driver has noticed so many answers; not long, as it may be busy or gone."""
-    if answers <= 0:
-        return
-    try:
-        async with asyncio.timeout(TAKES_UP), following(engine, execution, after) as entries:
-            async for entry in entries:
-                answers -= isinstance(entry.event, ev.ApprovalAnswered | ev.DecisionMade | ev.BudgetAnswered)
-                if answers <= 0:
-                    return
-    except TimeoutError:
-        return  # the answer is on disk; how things stand is said by who asks next
 
 
 def _standing(state: State) -> tuple[object, ...]:
@@ -288,12 +271,10 @@ async def _pass_on(engine: Engine, execution: str, reply: QuestionReply, by: str
     """A person's answer; one that comes too late is a warning, for the call goes on."""
     answer = reply.answer
     assert answer is not None
-    state = await engine.state(execution)
     try:
         await engine.approve(execution, reply.step, allow=answer.allow, by=by, note=answer.note, digest=reply.digest)
     except UsageError as error:
         return [f"the answer for step {reply.step} came too late: {error.message}"]
-    await taken_up(engine, execution, state.seq)
     return []
 
 

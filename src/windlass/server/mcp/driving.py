@@ -73,7 +73,9 @@ class Detached:
         workdir: str | None,
         on_overrun: OnOverrun = "proceed",
     ) -> str:
-        execution = await engine.create(plan, inputs, workdir=workdir, on_overrun=on_overrun, anyway=True)
+        execution = await engine.create(
+            plan, inputs, workdir=workdir, on_overrun=on_overrun, anyway=True, to_start=True
+        )
         await self._begin(engine, execution)
         return execution
 

@@ -170,6 +170,7 @@ class SaidView(BaseModel):
     how: str | None = Field(description="steer (in its turn), follow-up (after it), prompt; null while it waits.")
     forked: bool
     detail: str
+    warnings: list[str] = Field(default=[], description="Things that may make a step fail: tell the user.")
 
 
 class WorkView(BaseModel):

@@ -17,8 +17,8 @@ from pydantic import Field
 
 from windlass.assembly.tool_catalog import callable_tools, fitting
 from windlass.core.advice import retry_notes
+from windlass.core.questions import limits_asked_about
 from windlass.core.rollup import FIELDS
-from windlass.core.state import State
 from windlass.engine.code.tool import WHAT_CODE_IS
 from windlass.engine.code.typings import declarations
 from windlass.engine.engine import Engine
@@ -42,7 +42,6 @@ from windlass.server.mcp.call import (
     Workdir,
     now,
     said_by,
-    taken_up,
 )
 from windlass.server.mcp.clean import clean, cleaned
 from windlass.server.mcp.look import (
@@ -313,6 +312,8 @@ class Tools:
         if relay.execution is not None:
             return await self._calls.see(engine, relay.execution, relay, wait_s)
         state = await engine.state(execution)
+        if both := sorted({*(retry or ())}.intersection(skip or ())):
+            raise UsageError(f"step {both[0]} is in `retry` and in `skip`: name it in one of them")
         asked: list[dict[str, Any]] = [
             {"kind": "retry", "step": name, "runtime": change.runtime} for name, change in (retry or {}).items()
         ]
@@ -332,7 +333,7 @@ class Tools:
         for name in skip or ():
             state = await engine.skip(state.id, name, by=said_by(ctx))
         driven = engine.driven(state)
-        more = _limits_before(state) if budget is not None or budget_tokens is not None else []
+        more = limits_asked_about(state) if budget is not None or budget_tokens is not None else []
         if driven and not (more or decisions or retry or skip):
             raise UsageError(f"execution {state.id} is running", advice=(f"engine_status(execution={state.id!r})",))
         for scope, waits in more:
@@ -340,7 +341,6 @@ class Tools:
             await engine.allow_budget(state.id, usd=budget, tokens=budget_tokens, scope=scope, step=waits, by=by)
         for step, choice in (decisions or {}).items():
             await engine.settle(state.id, step, choice, by=said_by(ctx))
-        await taken_up(engine, state.id, state.seq, len(more) + len(decisions or {}))
         if not driven:
             notes += engine.missing_values(state)
             await self._calls.resume(engine, state.id, keep_plan=keep_plan)
@@ -364,10 +364,11 @@ class Tools:
         engine = await self._engines(False)
         by = said_by(ctx)
         receipt = await engine.say(execution, step, text, by=by, within=wait_s, to_resume=True, keep_plan=keep_plan)
-        state = receipt.state
+        state, warnings = receipt.state, list[str]()
         if not state.status.finished and not engine.driven(state):
+            warnings = engine.missing_values(state)
             await self._calls.resume(engine, state.id, keep_plan=keep_plan or receipt.forked)
-        return cleaned(SaidView(**receipt.as_dict()))
+        return cleaned(SaidView(**receipt.as_dict(), warnings=warnings))
 
     @told
     async def engine_diff(
@@ -427,14 +428,7 @@ class Tools:
         engine = await self._engines(False)
         state = await engine.state(execution)
         await engine.approve(state.id, step, allow=allow, by=said_by(ctx), note=note, digest=digest)
-        await taken_up(engine, state.id, state.seq)
         return await now(engine, state.id)
-
-
-def _limits_before(state: State) -> list[tuple[str, str]]:
-    """The limits that it stands before, by scope and step; without such, the execution's own."""
-    waiting = [step for step in state.questions.values() if step.waiting_for == "budget"]
-    return sorted({(step.scope, step.id if step.scope == "step" else "") for step in waiting}) or [("execution", "")]
 
 
 async def _with_runtime(engine: Engine, sourced: LoadedPlan, client: str) -> LoadedPlan:

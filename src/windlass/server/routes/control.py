@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -15,10 +16,9 @@ from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.advice import fork_notes, retry_notes
 from windlass.core.events import ApprovalAsked
-from windlass.core.questions import question_id
+from windlass.core.questions import limits_asked_about, question_id
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
-from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import asked_change
@@ -82,7 +82,7 @@ def control_routes(service: Service) -> APIRouter:
             state = await engine.state(execution)
             if engine.driven(state) or state.status.finished:
                 return told(state)  # whoever began with this request did not live to answer, and it went on since
-        decisions, more = _answers(wanted, engine.clock.now())
+        decisions, more = await _answers(engine, execution, wanted)
         with not_now():
             resumed = await engine.resume(
                 execution,
@@ -94,7 +94,7 @@ def control_routes(service: Service) -> APIRouter:
                 decisions=decisions,
                 budget=more,
             )
-        return told(await engine.state(resumed.id))
+        return told(await engine.state(resumed.id), warnings=resumed.warnings)
 
     @router.post("/checkpoint", status_code=201, responses=refusals)
     async def checkpoint(execution: Id) -> Response:
@@ -107,7 +107,7 @@ def control_routes(service: Service) -> APIRouter:
         wanted = body or request_models.Fork()
         origin = await engine.find(execution)
         made = ticket_of(request).id
-        notes: list[str] = []
+        notes, warnings = list[str](), tuple[str, ...]()
         if not (made and ticket_of(request).again and await engine.journal.heads(prefix=made)):
             given = wanted.model_dump(include={"plan", "plan_text", "plan_file"}, exclude_none=True)
             plan = await asyncio.to_thread(RunRequest(**given).load, engine) if given else None
@@ -127,10 +127,9 @@ def control_routes(service: Service) -> APIRouter:
         state = await engine.state(made)
         if wanted.start and state.status is ExecutionStatus.PENDING:
             with not_now():
-                await engine.resume(made, hold=wanted.hold, keep_plan=True)
+                warnings = (await engine.resume(made, hold=wanted.hold, keep_plan=True)).warnings
             state = await engine.state(made)
-        found = snapshot(state) | ({"notes": notes} if notes else {})
-        return answer(found, 201, {"location": f"/api/executions/{made}"})
+        return told(state, 201, {"location": f"/api/executions/{made}"}, notes=notes, warnings=warnings)
 
     return router
 
@@ -178,12 +177,13 @@ def step_routes(service: Service) -> APIRouter:
     answers = {200: {"model": answer_models.Snapshot}, **problems(404, 409, 415)}
 
     async def go_on(
-        state: State, wanted: request_models.RetryStep | request_models.Skip, notes: list[str] | None = None
+        state: State, wanted: request_models.RetryStep | request_models.Skip, notes: Sequence[str] = ()
     ) -> Response:
+        warnings: Sequence[str] = ()
         if wanted.resume and not state.status.finished and not engine.driven(state):
             with not_now():
-                await _resume(engine, state.id, hold=wanted.hold, keep_plan=wanted.keep_plan)
-        return answer(snapshot(await engine.state(state.id)) | ({"notes": notes} if notes else {}))
+                warnings = await _resume(engine, state.id, hold=wanted.hold, keep_plan=wanted.keep_plan)
+        return told(await engine.state(state.id), notes=notes, warnings=warnings)
 
     @router.post("/retry", responses=answers)
     async def retry(
@@ -223,6 +223,7 @@ def step_routes(service: Service) -> APIRouter:
         """Say something to the agent of a step: a running one gets it, a stopped one goes on with it, and a completed
         one goes on with it in a fork."""
         head = await engine.find(execution)
+        warnings: Sequence[str] = ()
         with not_now():
             name = ticket_of(request).id
             receipt = await engine.say(
@@ -237,8 +238,8 @@ def step_routes(service: Service) -> APIRouter:
             )
             if body.resume and not receipt.state.status.finished and not engine.driven(receipt.state):
                 keep = body.keep_plan or receipt.forked
-                await _resume(engine, receipt.state.id, hold=body.hold, keep_plan=keep)
-        return answer(receipt.as_dict())
+                warnings = await _resume(engine, receipt.state.id, hold=body.hold, keep_plan=keep)
+        return answer({**receipt.as_dict(), "warnings": list(warnings)})
 
     @router.post("/undo", responses={200: {"model": answer_models.UndoneFiles}, **problems(404, 409, 415)})
     async def undo(request: Request, execution: Id, step: StepId) -> Response:
@@ -266,14 +267,15 @@ def step_routes(service: Service) -> APIRouter:
     return router
 
 
-async def _resume(engine: Engine, execution: str, *, hold: bool, keep_plan: bool) -> None:
-    """Have it go on, unless this server, which takes up what a dead one left, was faster."""
+async def _resume(engine: Engine, execution: str, *, hold: bool, keep_plan: bool) -> Sequence[str]:
+    """Have it go on, unless this server, which takes up what a dead one left, was faster; gives the warnings."""
     try:
-        await engine.resume(execution, hold=hold, keep_plan=keep_plan)
+        return (await engine.resume(execution, hold=hold, keep_plan=keep_plan)).warnings
     except UsageError:
         state = await engine.state(execution)
         if not (state.status.finished or engine.driven(state)):
             raise
+        return ()
 
 
 async def _check_redo(
@@ -293,10 +295,14 @@ async def _written(engine: Engine, execution: str, request: Request) -> ev.Event
     return next((event for event in events if getattr(event, "request", "") == ticket.id), None)
 
 
-def _answers(wanted: request_models.Resume, now: float) -> tuple[list[ev.DecisionMade], list[ev.BudgetAnswered]]:
+async def _answers(
+    engine: Engine, execution: str, wanted: request_models.Resume
+) -> tuple[list[ev.DecisionMade], list[ev.BudgetAnswered]]:
     """The answers to open questions that a request to resume brings along."""
-    limit = wanted.budget
-    more = [ev.BudgetAnswered(now, True, BY, usd=limit.usd, tokens=limit.tokens)] if limit is not None else []
+    now, limit = engine.clock.now(), wanted.budget
+    asked = limits_asked_about(await engine.state(execution)) if limit is not None else []
+    usd, tokens = (limit.usd, limit.tokens) if limit is not None else (None, None)
+    more = [ev.BudgetAnswered(now, True, BY, step, scope, usd, tokens) for scope, step in asked]
     return [ev.DecisionMade(now, d.step, d.choice, BY, d.output) for d in wanted.decisions], more
 
 

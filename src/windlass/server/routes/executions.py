@@ -42,13 +42,15 @@ def execution_routes(service: Service) -> APIRouter:
     )
     async def start(request: Request, order: request_models.NewExecution, wait: Wait = 0.0) -> Response:
         """Start a plan or tasks. The answer comes when the start is on disk, or with `wait` later."""
-        ticket = ticket_of(request)
+        ticket, warnings = ticket_of(request), tuple[str, ...]()
         if ticket.again and ticket.id and await engine.journal.heads(prefix=ticket.id):
             execution = ticket.id
         else:
-            execution = (await order.request().start(engine, id=ticket.id)).id
+            started = await order.request().start(engine, id=ticket.id)
+            execution, warnings = started.id, started.warnings
         await service.wait(execution, wait)
-        return told(await engine.state(execution), 201, {"location": f"/api/executions/{execution}"})
+        headers = {"location": f"/api/executions/{execution}"}
+        return told(await engine.state(execution), 201, headers, warnings=warnings)
 
     @router.post("/plans/estimate", responses={200: {"model": answer_models.PlanEstimate}, **problems(404, 415)})
     async def estimate(order: request_models.NewExecution) -> Response:
@@ -67,7 +69,7 @@ def execution_routes(service: Service) -> APIRouter:
             float,
             Query(ge=0, le=1e12, allow_inf_nan=False, description="Only created since then: seconds of the epoch."),
         ] = 0.0,
-        waiting: Annotated[Literal["approval"] | None, Query(description="Only with an open question.")] = None,
+        waiting: Annotated[Literal["approval"] | None, Query(description="Only those that ask a person.")] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
         before: Annotated[str, Query(max_length=100, description="The last id of the page before.")] = "",
     ) -> Response:
@@ -86,8 +88,9 @@ def execution_routes(service: Service) -> APIRouter:
             query += [("limit", str(limit)), ("before", heads[-1].id)]
             following = f"/api/executions?{urlencode(query)}"
         headers = {"link": f'<{following}>; rel="next"'} if following else None
-        etas = await engine.etas(heads, engine.clock.now())
         asks = await engine.waiting(heads)
+        # The time until a person answers is in no forecast.
+        etas = await engine.etas((head for head in heads if head.id not in asks), engine.clock.now())
         lines = [_line(head, etas.get(head.id)) | {"waiting": asks.get(head.id)} for head in heads]
         return answer({"executions": lines, "next": following}, headers=headers)
 
@@ -98,7 +101,7 @@ def execution_routes(service: Service) -> APIRouter:
             "id": head.id,
             "plan": head.name,
             "status": DAMAGED if damage else head.status,
-            "reason": None if over_budget else head.detail or None,
+            "reason": None if over_budget or head.status == ExecutionStatus.RUNNING else head.detail or None,
             "over_budget": over_budget,
             "created_at": iso(head.created_at),
             "updated_at": iso(head.updated_at),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -69,6 +70,14 @@ def answer(told: Any, status: int = 200, headers: dict[str, str] | None = None) 
     return Response(msgspec.json.encode(told), status, headers, "application/json")
 
 
-def told(state: State, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An execution as it stands."""
-    return answer(snapshot(state), status, headers)
+def told(
+    state: State,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    *,
+    notes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+) -> Response:
+    """An execution as it stands; with notes and warnings of the request, where there are some."""
+    more = {"notes": list(notes), "warnings": list(warnings)}
+    return answer(snapshot(state) | {name: lines for name, lines in more.items() if lines}, status, headers)
