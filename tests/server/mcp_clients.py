@@ -27,7 +27,7 @@ from windlass import Engine
 from windlass.assembly import open_engine
 from windlass.ports import Health, Runner
 from windlass.runtimes import RUNTIMES
-from windlass.server.mcp.serve import mcp_http_app
+from windlass.server.mcp.endpoint import McpEndpoint
 from windlass.testing import ScriptedRunner
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ async def hosted(project: Project, *runners: Runner, **settings: Any) -> AsyncIt
     missing = [ScriptedRunner(name=name, health=gone) for name in RUNTIMES if name not in given]
     async with open_engine(project.home, runners=[*runners, *missing], grace=1.0, **settings) as engine:
         service = Service(engine)
-        endpoint = mcp_http_app(service)
+        endpoint = McpEndpoint(service)
         listening = socket.create_server(("127.0.0.1", 0))
         app = Starlette(routes=[Route("/mcp", endpoint=endpoint)])
         config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)

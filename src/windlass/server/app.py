@@ -17,11 +17,13 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from windlass.server import problems
 from windlass.server.bodies import SoundBodies
 from windlass.server.dashboard import dashboard_routes
+from windlass.server.document import DocumentedApp
 from windlass.server.guard import MAX_BODY, Guard, Peers
 from windlass.server.hooks import Hooks, hook_routes
 from windlass.server.idempotency import IdempotencyMiddleware
 from windlass.server.login_pages import approval_pages, login_routes
 from windlass.server.logs import RequestLog
+from windlass.server.mcp.endpoint import McpEndpoint
 from windlass.server.routes.artifacts import artifact_routes
 from windlass.server.routes.control import answer_routes, approval_routes, control_routes, step_routes
 from windlass.server.routes.conversations import conversation_routes
@@ -49,9 +51,7 @@ def create_app(service: Service, *, hosts: Collection[str] = (), max_body: int =
 
 def create_routes(service: Service) -> FastAPI:
     """The routes, unguarded."""
-    from windlass.server.mcp.serve import mcp_http_app
-
-    mcp = mcp_http_app(service)
+    mcp = McpEndpoint(service)
     hooks = Hooks(service.engine, service.triggers)
 
     @asynccontextmanager
@@ -62,7 +62,7 @@ def create_routes(service: Service) -> FastAPI:
             await stack.enter_async_context(mcp)
             yield
 
-    app = FastAPI(
+    app = DocumentedApp(
         title="Windlass",
         version=__version__,
         description="Start, watch and steer executions. Errors are problem+json, with what to do next.",

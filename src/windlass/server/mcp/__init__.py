@@ -1,6 +1,7 @@
 """The engine as tools of an MCP client: Claude Code, OpenCode and others (I2).
 
-- `tools` are the tools about executions, programs and single tools; `serve` makes a server of them, for stdio and HTTP.
+- `tools` are the tools about executions, programs and single tools; `serve` makes a server of them,
+  and `endpoint` is its HTTP endpoint.
 - `call` is their common part: a call that starts an execution or looks at one, from its beginning to its answer, with
   the questions that it passes on to the person at the client; it follows an execution while it waits.
 - `driving` chooses the driver of a new execution: this process, or one that outlives the client.

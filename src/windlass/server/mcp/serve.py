@@ -1,31 +1,27 @@
-"""An MCP server of the tools: over stdio for one client, or as an ASGI app for a server of many."""
+"""An MCP server of the tools: over stdio for one client, or at an endpoint for many (`endpoint.py`)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.request_state import RequestStateSecurity
-from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import CallToolResult, EmptyResult, InputRequiredResult, SetLevelRequestParams, ToolAnnotations
 from pydantic import ValidationError
 
-from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 from windlass.plan.schema import nearest
 from windlass.server.mcp.answers import failed
 from windlass.server.mcp.call import Engines, ExecutionCalls
-from windlass.server.mcp.driving import Driving, Inside
+from windlass.server.mcp.driving import Driving
 from windlass.server.mcp.tools import TOLD_OF_CODE, ProgramTools, Tools
 from windlass.version import __version__
 
-__all__ = ["mcp_http_app", "mcp_server"]
+__all__ = ["mcp_server"]
 
 ANSWERED_WITHIN = 86_400.0
 """Seconds that a person at a client may take to answer; the question's own expiry holds besides."""
@@ -121,49 +117,3 @@ def _made() -> MCPServer[Any]:
 async def _set_level(ctx: Any, params: SetLevelRequestParams) -> EmptyResult:
     """Accept the level and ignore it: only warnings are ever sent."""
     return EmptyResult()
-
-
-class _Service(Protocol):
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def stopping(self) -> asyncio.Event: ...
-
-
-class McpHttpApp:
-    """The streamable HTTP endpoint, as an ASGI app without routes: mount it at a path, and enter it in the lifespan.
-
-    It checks neither Host nor Origin nor token: the guard in front of it does.
-    """
-
-    def __init__(self, server: MCPServer[Any], *, max_body: int = 4 * 1024 * 1024) -> None:
-        unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-        server.streamable_http_app(max_request_body_size=max_body, transport_security=unguarded)
-        self._manager = server.session_manager  # made by the line above; its routes are not used
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> McpHttpApp:
-        await self._stack.enter_async_context(self._manager.run())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
-
-    async def __call__(
-        self,
-        scope: Any,
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[Any], Awaitable[None]],
-    ) -> None:
-        await self._manager.handle_request(scope, receive, send)
-
-
-def mcp_http_app(service: _Service, *, approvals: bool = True) -> McpHttpApp:
-    """For `Route("/mcp", endpoint=app)` and `async with app:` in the lifespan. The service's own engine drives."""
-
-    async def engines(make: bool) -> Engine:
-        return service.engine
-
-    return McpHttpApp(mcp_server(engines, Inside(), approvals=approvals, stopping=service.stopping))

@@ -19,7 +19,7 @@ from windlass.engine.lookup import find_step
 from windlass.engine.transcripts import read_below
 from windlass.errors import NotFound
 from windlass.server import answer_models
-from windlass.server.routes.shared import Id, answer, problems
+from windlass.server.routes.shared import Id, answer, problems, returns
 from windlass.server.service import Service
 
 __all__ = ["artifact_routes"]
@@ -33,7 +33,7 @@ def artifact_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api/executions/{execution}/artifacts", tags=["executions"])
     engine = service.engine
 
-    @router.get("", responses={200: {"model": answer_models.ArtifactList}, **problems(404, 409)})
+    @router.get("", responses={200: returns(answer_models.ArtifactList), **problems(404, 409)})
     async def artifacts(
         execution: Id, step: Annotated[str, Query(max_length=400, description="Only of this step.")]
     ) -> Response:

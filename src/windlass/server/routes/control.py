@@ -30,14 +30,14 @@ from windlass.ports import AskedQuestion
 from windlass.server import answer_models, request_models
 from windlass.server.idempotency import ticket_of
 from windlass.server.problems import NotNow, not_now
-from windlass.server.routes.shared import BY, STARTED, Id, answer, problems, told
+from windlass.server.routes.shared import BY, STARTED, Id, answer, problems, returns, told
 from windlass.server.service import Service
 
 __all__ = ["answer_routes", "approval_routes", "control_routes", "step_routes"]
 
 _DONE: dict[int | str, dict[str, Any]] = {
-    200: {"model": answer_models.Snapshot},
-    202: {"model": answer_models.Snapshot, "description": "Requested; not yet done"},
+    200: returns(answer_models.Snapshot),
+    202: returns(answer_models.Snapshot, "Requested; not yet done"),
 }
 
 
@@ -74,7 +74,7 @@ def control_routes(service: Service) -> APIRouter:
         with not_now():
             return asked(await engine.cancel(execution, by=BY, within=wanted.within))
 
-    @router.post("/resume", responses={200: {"model": answer_models.Snapshot}, **refusals})
+    @router.post("/resume", responses={200: returns(answer_models.Snapshot), **refusals})
     async def resume(request: Request, execution: Id, body: request_models.Resume | None = None) -> Response:
         """Resume it, in this server."""
         wanted = body or request_models.Resume()
@@ -140,7 +140,7 @@ def answer_routes(service: Service) -> APIRouter:
     engine = service.engine
     refusals = problems(404, 409, 415)
 
-    @router.post("/decisions", responses={200: {"model": answer_models.Snapshot}, **refusals})
+    @router.post("/decisions", responses={200: returns(answer_models.Snapshot), **refusals})
     async def decide(request: Request, execution: Id, body: request_models.Decision) -> Response:
         """Settle an attempt whose outcome nobody saw."""
         head = await engine.find(execution)
@@ -150,7 +150,7 @@ def answer_routes(service: Service) -> APIRouter:
                 await engine.settle(head.id, body.step, body.choice, by=BY, output=body.output, request=name)
         return told(await engine.state(head.id))
 
-    @router.post("/budget", responses={200: {"model": answer_models.Snapshot}, **refusals})
+    @router.post("/budget", responses={200: returns(answer_models.Snapshot), **refusals})
     async def allow_budget(execution: Id, body: request_models.BudgetAnswer) -> Response:
         """Say whether more may be spent: `usd` and `tokens` are the limits of the scope from here on."""
         with not_now():
@@ -174,7 +174,7 @@ StepId = Annotated[str, Path(description="A step; `STEP[N]` is one item of a for
 def step_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api/executions/{execution}/steps/{step}", tags=["control"])
     engine = service.engine
-    answers = {200: {"model": answer_models.Snapshot}, **problems(404, 409, 415)}
+    answers = {200: returns(answer_models.Snapshot), **problems(404, 409, 415)}
 
     async def go_on(
         state: State, wanted: request_models.RetryStep | request_models.Skip, notes: Sequence[str] = ()
@@ -218,7 +218,7 @@ def step_routes(service: Service) -> APIRouter:
             found = await engine.summarise(head.id, step, by=BY)
         return answer(found.plain(), 202)
 
-    @router.post("/say", responses={200: {"model": answer_models.SaidMessage}, **problems(404, 409, 415)})
+    @router.post("/say", responses={200: returns(answer_models.SaidMessage), **problems(404, 409, 415)})
     async def say(request: Request, execution: Id, step: StepId, body: request_models.Say) -> Response:
         """Say something to the agent of a step: a running one gets it, a stopped one goes on with it, and a completed
         one goes on with it in a fork."""
@@ -241,7 +241,7 @@ def step_routes(service: Service) -> APIRouter:
                 warnings = await _resume(engine, receipt.state.id, hold=body.hold, keep_plan=keep)
         return answer({**receipt.as_dict(), "warnings": list(warnings)})
 
-    @router.post("/undo", responses={200: {"model": answer_models.UndoneFiles}, **problems(404, 409, 415)})
+    @router.post("/undo", responses={200: returns(answer_models.UndoneFiles), **problems(404, 409, 415)})
     async def undo(request: Request, execution: Id, step: StepId) -> Response:
         """Undo the file changes of a finished step, unless a file was changed since."""
         head = await engine.find(execution)
@@ -337,7 +337,7 @@ def approval_routes(service: Service) -> APIRouter:
     engine = service.engine
     refusals = problems(404, 409, 415)
 
-    @router.get("", responses={200: {"model": list[answer_models.Question]}, **problems()})
+    @router.get("", responses={200: returns(answer_models.Question, many=True), **problems()})
     async def list_approvals(
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = PAGE,
         before: Annotated[int, Query(ge=0, le=2**63 - 1, description="From the `Link` of the page before.")] = 0,
@@ -351,7 +351,7 @@ def approval_routes(service: Service) -> APIRouter:
         shown = [_shown(service, one, asked) | {"forecast": forecasts.get(one.execution)} for one, asked in page]
         return answer(shown, headers=headers)
 
-    @router.post("/{approval}", responses={200: {"model": answer_models.Snapshot}, **refusals})
+    @router.post("/{approval}", responses={200: returns(answer_models.Snapshot), **refusals})
     async def answer_by_id(
         request: Request,
         approval: Annotated[str, Path(max_length=100, description="The question's id, or its digest.")],
@@ -374,7 +374,7 @@ def approval_routes(service: Service) -> APIRouter:
         execution, step, digest = found[0]
         return await _answer(request, execution, step, body, digest)
 
-    @router.post("/{execution}/{step}", responses={200: {"model": answer_models.Snapshot}, **refusals})
+    @router.post("/{execution}/{step}", responses={200: returns(answer_models.Snapshot), **refusals})
     async def answer_by_step(
         request: Request, execution: Id, step: Annotated[str, Path(max_length=400)], body: request_models.ApprovalAnswer
     ) -> Response:
@@ -399,7 +399,7 @@ def approval_routes(service: Service) -> APIRouter:
                     )
         return told(await engine.state(execution))
 
-    @router.get("/{execution}/{step}/rule", responses={200: {"model": answer_models.AlwaysRule}, **refusals})
+    @router.get("/{execution}/{step}/rule", responses={200: returns(answer_models.AlwaysRule), **refusals})
     async def always_rule(execution: Id, step: Annotated[str, Path(max_length=400)]) -> Response:
         """The rule that an answer with `always` saves; 409 with the reason where there is none."""
         head = await engine.find(execution)

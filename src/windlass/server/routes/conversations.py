@@ -11,7 +11,7 @@ from starlette.responses import Response
 from windlass.core.transcript import as_markdown
 from windlass.server import answer_models
 from windlass.server.routes.executions import After
-from windlass.server.routes.shared import Id, answer, problems
+from windlass.server.routes.shared import Id, answer, problems, returns
 from windlass.server.service import Service
 
 __all__ = ["conversation_routes"]
@@ -23,7 +23,7 @@ def conversation_routes(service: Service) -> APIRouter:
 
     @router.get(
         "/executions/{execution}/transcript",
-        responses={200: {"model": answer_models.TranscriptPage}, **problems(404, 409, 422)},
+        responses={200: returns(answer_models.TranscriptPage), **problems(404, 409, 422)},
     )
     async def transcript(
         execution: Id,

@@ -22,7 +22,7 @@ from windlass.server import answer_models, request_models
 from windlass.server.idempotency import ticket_of
 from windlass.server.mcp.clean import clean
 from windlass.server.problems import not_now
-from windlass.server.routes.shared import STARTED, Id, answer, problems, told
+from windlass.server.routes.shared import STARTED, Id, answer, problems, returns, told
 from windlass.server.service import Service
 
 __all__ = ["After", "events_page", "execution_routes"]
@@ -52,13 +52,13 @@ def execution_routes(service: Service) -> APIRouter:
         headers = {"location": f"/api/executions/{execution}"}
         return told(await engine.state(execution), 201, headers, warnings=warnings)
 
-    @router.post("/plans/estimate", responses={200: {"model": answer_models.PlanEstimate}, **problems(404, 415)})
+    @router.post("/plans/estimate", responses={200: returns(answer_models.PlanEstimate), **problems(404, 415)})
     async def estimate(order: request_models.NewExecution) -> Response:
         """Forecast a plan or tasks from the history of the home. Starts nothing."""
         found = await order.request().estimate(engine)
         return answer(clean(found.as_estimate()))
 
-    @router.get("/executions", responses={200: {"model": answer_models.ExecutionPage}, **problems()})
+    @router.get("/executions", responses={200: returns(answer_models.ExecutionPage), **problems()})
     async def list_executions(
         status: Annotated[list[ExecutionStatus] | None, Query(description="Filter by status (repeatable).")] = None,
         name: Annotated[str, Query(max_length=400, description="Only of this plan.")] = "",
@@ -112,7 +112,7 @@ def execution_routes(service: Service) -> APIRouter:
             "damage": {"seq": damage.seq, "reason": damage.reason, "status": head.status} if damage else None,
         }
 
-    @router.get("/executions/{execution}", responses={200: {"model": answer_models.Snapshot}, **problems(404, 409)})
+    @router.get("/executions/{execution}", responses={200: returns(answer_models.Snapshot), **problems(404, 409)})
     async def show(execution: Id, wait: Wait = 0.0) -> Response:
         """One execution as it stands; with `wait`, when it stands still."""
         head = await engine.find(execution)
@@ -126,7 +126,7 @@ def execution_routes(service: Service) -> APIRouter:
         return answer(stands | {key: clean(stands[key]) for key in ("breakers",) if key in stands})
 
     @router.get(
-        "/executions/{execution}/events", responses={200: {"model": answer_models.EventPage}, **problems(404, 409)}
+        "/executions/{execution}/events", responses={200: returns(answer_models.EventPage), **problems(404, 409)}
     )
     async def events(execution: Id, after: After = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> Response:
         """Events from the journal, in order. The same comes live: `/api/executions/{execution}/stream`."""
@@ -157,7 +157,7 @@ def execution_routes(service: Service) -> APIRouter:
         return answer({"execution": head.id, "contexts": [one.plain() for one in found]})
 
     @router.get(
-        "/executions/{execution}/diff", responses={200: {"model": answer_models.FileChanges}, **problems(404, 409)}
+        "/executions/{execution}/diff", responses={200: returns(answer_models.FileChanges), **problems(404, 409)}
     )
     async def diff(
         execution: Id, step: Annotated[str, Query(max_length=400, description="Only of this step.")] = ""

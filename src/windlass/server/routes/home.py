@@ -23,7 +23,7 @@ from windlass.ports import hooks_of
 from windlass.server import answer_models
 from windlass.server.mcp.clean import clean
 from windlass.server.metrics import CONTENT_TYPE_LATEST
-from windlass.server.routes.shared import answer, problems
+from windlass.server.routes.shared import answer, problems, returns
 from windlass.server.service import Service
 from windlass.settings.origins import settings_table
 from windlass.version import __version__
@@ -184,7 +184,7 @@ def health_routes(service: Service) -> APIRouter:
             }
         return answer(told, 200 if trouble is None else 503, {"cache-control": "no-store"})
 
-    @router.get("/api/waiting", responses={200: {"model": list[answer_models.WaitingGate]}, **problems()})
+    @router.get("/api/waiting", responses={200: returns(answer_models.WaitingGate, many=True), **problems()})
     async def waiting() -> Response:
         """The gates at which steps that this server runs wait: slots, rates and places of tools, open breakers."""
         return answer(clean(engine.waiting_at_gates()))

@@ -17,7 +17,7 @@ from windlass.engine.run_request import RunRequest
 from windlass.plan.model import DEFAULT_ROLE, Approve, Plan
 from windlass.plan.prepare import prepare
 from windlass.server import answer_models, request_models
-from windlass.server.routes.shared import Id, answer, problems
+from windlass.server.routes.shared import Id, answer, problems, returns
 from windlass.server.service import Service
 
 __all__ = ["plan_routes"]
@@ -31,7 +31,7 @@ def plan_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api/plans", tags=["plans"])
     engine = service.engine
 
-    @router.get("", responses={200: {"model": answer_models.PlanList}, **problems()})
+    @router.get("", responses={200: returns(answer_models.PlanList), **problems()})
     async def list_plans(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
         """Plans of the newest executions by name, each with the last execution of it."""
         found: dict[str, dict[str, Any]] = {}
@@ -39,7 +39,7 @@ def plan_routes(service: Service) -> APIRouter:
             found.setdefault(head.name, {"name": head.name, "execution": head.id, "started_at": iso(head.created_at)})
         return answer({"plans": list(found.values())[:limit]})
 
-    @router.get("/{execution}", responses={200: {"model": answer_models.UsedPlan}, **problems(404, 409)})
+    @router.get("/{execution}", responses={200: returns(answer_models.UsedPlan), **problems(404, 409)})
     async def used_plan(execution: Id) -> Response:
         """The plan of an execution, as it was, with its file if that is still there, its inputs and folder."""
         state = await engine.state(execution)
@@ -56,7 +56,7 @@ def plan_routes(service: Service) -> APIRouter:
             }
         )
 
-    @router.post("/check", responses={200: {"model": answer_models.CheckedPlan}, **problems(404, 415)})
+    @router.post("/check", responses={200: returns(answer_models.CheckedPlan), **problems(404, 415)})
     async def check_plan(body: request_models.PlanCheck) -> Response:
         """Check a plan without starting it; an invalid one is answered with its problems, each with its line."""
         request = RunRequest(**body.model_dump())

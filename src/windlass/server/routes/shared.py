@@ -1,4 +1,4 @@
-"""Shared by all routes: writing answers, and describing errors for OpenAPI."""
+"""Shared by all routes: writing answers, and describing answers and errors for OpenAPI."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import Path
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from windlass.core.state import State
@@ -14,10 +15,11 @@ from windlass.core.view import snapshot
 from windlass.server.answer_models import ProblemDetails, Snapshot
 from windlass.server.problems import MEDIA_TYPE
 
-__all__ = ["BY", "STARTED", "Id", "answer", "problems", "told"]
+__all__ = ["BY", "STARTED", "Id", "answer", "problems", "returns", "told"]
 
 BY = "http"
 """Name of this surface in the journal."""
+ANSWER_TYPE = "application/json"
 Id = Annotated[str, Path(description="An execution's id, or a unique beginning of it.", max_length=100)]
 
 
@@ -27,9 +29,22 @@ def _follows(*operations: str) -> dict[str, Any]:
     return {name: {"operationId": name, "parameters": parameters} for name in operations}
 
 
+def returns(
+    model: type[BaseModel], description: str = "Successful Response", *, many: bool = False, media: str = ANSWER_TYPE
+) -> dict[str, Any]:
+    """For OpenAPI: an answer with a body of this form, or a list of such. `DocumentedApp` has the form itself.
+
+    It is named, not given to FastAPI: that would make a validator of it for each route of each server.
+    """
+    schema: dict[str, Any] = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {
+        "description": description,
+        "content": {media: {"schema": {"type": "array", "items": schema} if many else schema}},
+    }
+
+
 STARTED: dict[str, Any] = {
-    "model": Snapshot,
-    "description": "Started: it is on disk",
+    **returns(Snapshot, "Started: it is on disk"),
     "links": _follows(
         "show", "events", "prompts", "pause", "interrupt", "cancel", "resume", "fork", "checkpoint", "allow_budget"
     ),
@@ -41,14 +56,8 @@ _ALWAYS = (400, 401, 403, 413, 421, 422, 500, 503)
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For OpenAPI: the errors of a route, besides those that any can have."""
-    found: dict[int | str, dict[str, Any]] = {}
-    for status in sorted({*_ALWAYS, *statuses}):
-        found[status] = {
-            "model": ProblemDetails,
-            "content": {MEDIA_TYPE: {}},
-            "description": _WORDS.get(status, "An error"),
-        }
-    return found
+    every = sorted({*_ALWAYS, *statuses})
+    return {status: returns(ProblemDetails, _WORDS[status], media=MEDIA_TYPE) for status in every}
 
 
 _WORDS = {
@@ -67,7 +76,7 @@ _WORDS = {
 
 
 def answer(told: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(told), status, headers, "application/json")
+    return Response(msgspec.json.encode(told), status, headers, ANSWER_TYPE)
 
 
 def told(

@@ -23,7 +23,7 @@ from windlass.engine.timelines import PAGE, Timelines
 from windlass.ports import Entry
 from windlass.server import answer_models
 from windlass.server.routes.executions import After, events_page
-from windlass.server.routes.shared import Id, answer, problems
+from windlass.server.routes.shared import Id, answer, problems, returns
 from windlass.server.service import Service
 
 __all__ = ["step_list_routes"]
@@ -58,7 +58,7 @@ def step_list_routes(service: Service) -> APIRouter:
 
     @router.get(
         "/executions/{execution}/summary",
-        responses={200: {"model": answer_models.ExecutionSummary}, **problems(404, 409)},
+        responses={200: returns(answer_models.ExecutionSummary), **problems(404, 409)},
     )
     async def summarised(execution: Id, at: At = None, seen: Seen = None) -> Response:
         """One execution without its steps: state, money, forecast, and what it asks."""
@@ -90,9 +90,7 @@ def step_list_routes(service: Service) -> APIRouter:
         }
         return _MadeAnswer(made_at, state.seq, msgspec.json.encode(found))
 
-    @router.get(
-        "/executions/{execution}/steps", responses={200: {"model": answer_models.StepList}, **problems(404, 409)}
-    )
+    @router.get("/executions/{execution}/steps", responses={200: returns(answer_models.StepList), **problems(404, 409)})
     async def steps(
         execution: Id,
         at: At = None,
@@ -122,7 +120,7 @@ def step_list_routes(service: Service) -> APIRouter:
 
     @router.get(
         "/executions/{execution}/forecast",
-        responses={200: {"model": answer_models.StepForecasts}, **problems(404, 409)},
+        responses={200: returns(answer_models.StepForecasts), **problems(404, 409)},
     )
     async def forecast_by_step(execution: Id) -> Response:
         """When each step that is left is expected to begin and to end; waiting for a person is in no figure."""
@@ -137,7 +135,7 @@ def step_list_routes(service: Service) -> APIRouter:
         return answer({"execution": head.id, "seq": state.seq, "at": at, "steps": rows})
 
     @router.get(
-        "/executions/{execution}/steps/{step}", responses={200: {"model": answer_models.OneStep}, **problems(404, 409)}
+        "/executions/{execution}/steps/{step}", responses={200: returns(answer_models.OneStep), **problems(404, 409)}
     )
     async def one_step(execution: Id, step: StepId, at: At = None) -> Response:
         """One step with everything: input, output, error, question, and the stretches of its time."""
@@ -152,7 +150,7 @@ def step_list_routes(service: Service) -> APIRouter:
 
     @router.get(
         "/executions/{execution}/steps/{step}/events",
-        responses={200: {"model": answer_models.EventPage}, **problems(404, 409)},
+        responses={200: returns(answer_models.EventPage), **problems(404, 409)},
     )
     async def step_events(
         execution: Id, step: StepId, after: After = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from windlass.server import answer_models, request_models
 from windlass.server.problems import not_now
-from windlass.server.routes.shared import BY, answer, problems
+from windlass.server.routes.shared import BY, answer, problems, returns
 from windlass.server.service import Service
 
 __all__ = ["workspace_routes"]
@@ -19,7 +19,7 @@ def workspace_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api/workspaces", tags=["workspaces"])
     engine = service.engine
 
-    @router.get("", responses={200: {"model": answer_models.FolderList}, **problems(404, 409)})
+    @router.get("", responses={200: returns(answer_models.FolderList), **problems(404, 409)})
     async def workspaces(
         execution: Annotated[str, Query(max_length=100, description="Only of this execution.")] = "",
     ) -> Response:
@@ -27,7 +27,7 @@ def workspace_routes(service: Service) -> APIRouter:
         with not_now():
             return answer({"workspaces": await engine.workspaces(execution)})
 
-    @router.post("/clean", responses={200: {"model": answer_models.FolderList}, **problems(404, 409, 415)})
+    @router.post("/clean", responses={200: returns(answer_models.FolderList), **problems(404, 409, 415)})
     async def clean(body: request_models.Cleaning | None = None) -> Response:
         """Remove folders and branches without work that would be lost; the others are kept, with the reason."""
         wanted = body or request_models.Cleaning()
