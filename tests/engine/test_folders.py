@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from windlass.engine import folders
 from windlass.engine.folders import Seen, look_into, seen_files
 from windlass.errors import UsageError
 from windlass.plan.triggers import FolderWatch
@@ -48,9 +50,28 @@ def test_l1_a_file_comes_once_and_again_when_its_content_has_changed(inbox: Inbo
     assert inbox.look() == ["a.csv"]
 
 
+def test_l1_a_file_that_cannot_be_read_waits_alone(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str, flags: int) -> int:
+        if path.endswith(("old.csv", "locked.csv")):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, flags)
+
+    real = folders._open_file
+    monkeypatch.setattr(folders, "_open_file", refuse)  # root may read everything
+    inbox.put("old.csv", "1")
+    inbox.seen = seen_files(WATCH, str(inbox.base))
+    inbox.put("locked.csv", "1")
+    inbox.put("open.csv", "1")
+    found = look_into(WATCH, str(inbox.base), inbox.seen, NOW, 10)
+    assert [one.name for one in found.arrived] == ["open.csv"]
+    assert found.held == {"locked.csv": "cannot be read: Permission denied"}
+    monkeypatch.setattr(folders, "_open_file", real)
+    assert inbox.look() == ["locked.csv", "open.csv"], "and old.csv was there before"
+
+
 def test_l1_a_file_that_may_still_be_written_is_left_for_later(inbox: Inbox) -> None:
     inbox.put("a.csv", "1", age=1)
-    assert look_into(WATCH, str(inbox.base), {}, NOW, 10).settling == {"a.csv": 4.0}
+    assert look_into(WATCH, str(inbox.base), {}, NOW, 10).held == {"a.csv": "settles in 4 s"}
     assert inbox.look() == []
     inbox.put("a.csv", "12", age=5)
     assert inbox.look() == ["a.csv"]
@@ -79,7 +100,7 @@ def test_l1_a_file_of_any_name_comes_and_one_that_cannot_be_an_input_starts_noth
     odd = ["a b.csv", "it's.csv", "no\xa0break.csv", "\N{WOMAN}\N{ZERO WIDTH JOINER}\N{ROCKET}.csv", "\ue000.csv"]
     for name in (*odd, "bad\x1bname.csv", "bad\nname.csv", os.fsdecode(b"bad\xffname.csv")):
         inbox.put(name, "1")
-    arrived, seen, _settling = look_into(WATCH, str(inbox.base), {}, NOW, 10)
+    arrived, seen, _held = look_into(WATCH, str(inbox.base), {}, NOW, 10)
     assert {one.name: one.refusal for one in arrived} == {
         **dict.fromkeys(odd, ""),
         r"'bad\x1bname.csv'": "its name has control characters, so it cannot be an input: rename it",

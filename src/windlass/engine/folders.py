@@ -2,12 +2,13 @@
 
 A folder is looked into at each tick. A file is read only if its size or its time has changed; it counts as changed only
 if its content has. Links and folders are passed over, and a file that was changed a moment ago is left for later.
-A file whose name cannot be an input comes too, with the reason why it starts nothing.
+So is a file that cannot be read. A file whose name cannot be an input comes too, with the reason why it starts nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -37,14 +38,14 @@ class FolderLook(NamedTuple):
     """Files that have come or were changed, oldest first."""
     seen: Seen | None
     """All files that were seen, if that is news."""
-    settling: dict[str, float]
-    """Files that may still be written, with the seconds for which they must be left unchanged."""
+    held: dict[str, str]
+    """Files that are left for later, with the reasons: they may still be written, or cannot be read."""
 
 
 def seen_files(watch: FolderWatch, workdir: str) -> Seen:
     """All files that are there: what was there before the plan was scheduled does not start it."""
     with _in_words(watch):
-        found = {_storable(entry.name): _read(entry) for entry in _entries(watch, workdir)}
+        found = {_storable(entry.name): _as_it_is(entry) for entry in _entries(watch, workdir)}
         return {name: file for name, file in found.items() if file is not None}
 
 
@@ -78,7 +79,7 @@ def look_into(watch: FolderWatch, workdir: str, known: Mapping[str, WatchedFile]
     A file comes when it is seen, whatever time it has: a copy may have that of the original.
     """
     seen: Seen = {}
-    settling: dict[str, float] = {}
+    held: dict[str, str] = {}
     changed: dict[str, WatchedFile] = {}
     refusals: dict[str, str] = {}
     with _in_words(watch):
@@ -95,11 +96,15 @@ def look_into(watch: FolderWatch, workdir: str, known: Mapping[str, WatchedFile]
                     continue
             age = now - found.st_mtime
             if 0 <= age < watch.settle:
-                settling[name] = watch.settle - age
+                held[name] = f"settles in {math.ceil(watch.settle - age)} s"
                 continue
             if room <= 0:
                 continue  # nobody needs to know its content yet
-            file = _read(entry)
+            try:
+                file = _read(entry)
+            except OSError as error:
+                held[name] = f"cannot be read: {error.strerror}"
+                continue
             if file is None:
                 continue
             if before is not None and before.digest == file.digest:
@@ -112,7 +117,7 @@ def look_into(watch: FolderWatch, workdir: str, known: Mapping[str, WatchedFile]
     # A millisecond apart, so that they are started in this order, and their executions are listed in it.
     times = {name: now + number / 1000 for number, name in enumerate(taken)}
     arrived = [Arrival(name, changed[name].digest, at, refusals[name]) for name, at in times.items()]
-    return FolderLook(arrived, seen if seen != known else None, settling)
+    return FolderLook(arrived, seen if seen != known else None, held)
 
 
 def _entries(watch: FolderWatch, workdir: str) -> list[os.DirEntry[str]]:
@@ -146,6 +151,15 @@ def _in_words(watch: FolderWatch) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(f"the folder {watch.path} cannot be watched: {error.strerror} ({error.filename})") from error
+
+
+def _as_it_is(entry: os.DirEntry[str]) -> WatchedFile | None:
+    """The file, or only its size and time if it cannot be read."""
+    try:
+        return _read(entry)
+    except OSError:
+        found = entry.stat(follow_symlinks=False)
+        return WatchedFile(found.st_size, _changed(found), "")
 
 
 def _read(entry: os.DirEntry[str]) -> WatchedFile | None:

@@ -8,7 +8,6 @@ A process that dies anywhere between leaves a firing that is due, and the next t
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -375,4 +374,4 @@ def _pending(look: FolderLook, state: TriggerState, refusal: str) -> list[Pendin
     full = f"{MOST_WAITING} executions are waiting already (overlap: queue)" if queue_room(state) <= 0 else ""
     reason = refusal or full or "for the next tick"
     waiting = [PendingFile(one.name, reason) for one in look.arrived if one.key not in came]
-    return waiting + [PendingFile(name, f"settles in {math.ceil(left)} s") for name, left in look.settling.items()]
+    return waiting + [PendingFile(name, reason) for name, reason in look.held.items()]
