@@ -430,7 +430,7 @@ def summary_line(event: ev.AgentSummarised) -> str:
 def _budget_answer(event: ev.BudgetAnswered) -> str:
     if not event.allow:
         return "increase denied"
-    limits = [f"${event.usd:,.2f}" if event.usd is not None else "", f"{event.tokens:,} tokens" if event.tokens else ""]
+    limits = [money(event.usd) if event.usd is not None else "", f"{event.tokens:,} tokens" if event.tokens else ""]
     return f"{' and '.join(filter(None, limits)) or 'more'} allowed for {event.scope}"
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from windlass.core import events as ev
 from windlass.core.agent_events import token_change
+from windlass.core.budget import money
 from windlass.core.call_summary import call_summary
 
 __all__ = ["Transcript", "TranscriptEntry", "as_markdown"]
@@ -209,7 +210,7 @@ def _rest(entry: TranscriptEntry) -> str:
 def _usage(entry: TranscriptEntry) -> str:
     if (used := entry.usage) is None:
         return ""
-    cost = f", ${used.usd:.4f}" if used.usd is not None else ""
+    cost = f", {money(used.usd)}" if used.usd is not None else ""
     return f"\n*{used.tokens_in:,} tokens in, {used.tokens_out:,} out{cost}*\n"
 
 

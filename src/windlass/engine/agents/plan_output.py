@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from windlass.core.budget import money
 from windlass.errors import PlanInvalid
 from windlass.plan.check import ToolCatalog
 from windlass.plan.load import load_text
@@ -81,7 +82,7 @@ def asks_for_plan(
     schema = json.dumps(shape, ensure_ascii=False, separators=(",", ":"))
     means = "\n".join(_line(tool) for tool in tools if tool.name not in (AGENT, CODE))
     listed = "\n".join(f"- {name}: {_short(about)}" for name, about in roles.items())
-    limit = f" All of it, this draft too, may cost ${budget:.2f}." if budget is not None else ""
+    limit = f" All of it, this draft too, may cost {money(budget)}." if budget is not None else ""
     return f"""\
 When you are done, give the plan as your last message: one block of YAML between ``` fences, and nothing else. It is
 checked as a plan file is, and a person agrees to it before it runs.{limit}

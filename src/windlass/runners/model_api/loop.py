@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Literal
 
-from windlass.core.budget import known_part, tokens_of_bytes
+from windlass.core.budget import known_part, money, tokens_of_bytes
 from windlass.core.call_summary import call_summary
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
@@ -307,7 +307,7 @@ class Loop:
     def _over_budget(self) -> Failure | None:
         limit, used = self._request.budget, self.tally.usage
         if limit.usd is not None and known_part(used) >= limit.usd:
-            return self._out_of_budget(f"${known_part(used):.4f} of ${limit.usd:.4f}")
+            return self._out_of_budget(f"{money(known_part(used))} of {money(limit.usd)}")
         if limit.tokens is not None and self.tally.tokens >= limit.tokens:
             return self._out_of_budget(f"{self.tally.tokens} of {limit.tokens} tokens")
         return None
