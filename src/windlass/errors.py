@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,6 +38,7 @@ __all__ = [
     "PlanInvalid",
     "Problem",
     "ToolError",
+    "Trouble",
     "UsageError",
     "Vanished",
     "WindlassError",
@@ -222,6 +223,27 @@ class Vanished(JournalError):
 
 class Conflict(WindlassError):
     """Another driver went on with this execution: our view of it is stale, and nothing was written."""
+
+
+Trouble = Literal[
+    "syntax",
+    "thrown",
+    "unhandled",
+    "stalled",
+    "memory",
+    "stack",
+    "cpu",
+    "wall",
+    "calls",
+    "output",
+    "log",
+    "depth",
+    "marshal",
+    "lost",
+    "diverged",
+]
+"""Ways a program can end without a result: it is no program; it threw; a rejected promise was not handled; it waits for
+nothing; a limit; its value cannot be passed on; its worker died; its replay took another path."""
 
 
 class ToolError(Exception):

@@ -12,7 +12,8 @@ from code_worlds import CodeWorld, Notes, code, kept, plan
 
 import windlass
 from windlass.engine.code.failures import failure_of
-from windlass.ports import ProgramError, Trouble
+from windlass.errors import Trouble
+from windlass.ports import ProgramError
 from windlass.sandbox.programs import WasmSandbox
 
 if TYPE_CHECKING:

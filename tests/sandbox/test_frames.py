@@ -11,7 +11,8 @@ import pytest
 from lying_worker import LIES
 from sandbox_runs import finish, program
 
-from windlass.ports import ProgramError, ProgramLimits, Trouble
+from windlass.errors import Trouble
+from windlass.ports import ProgramError, ProgramLimits
 from windlass.process import Supervisor
 from windlass.sandbox import frames
 from windlass.sandbox.programs import Run

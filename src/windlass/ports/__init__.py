@@ -53,7 +53,6 @@ from windlass.ports.sandbox import (
     ProgramRun,
     ProgramTurn,
     Sandbox,
-    Trouble,
 )
 from windlass.ports.telemetry import (
     CurrentAttempt,
@@ -140,7 +139,6 @@ __all__ = [
     "ToolReturn",
     "ToolSpec",
     "Toolbox",
-    "Trouble",
     "Usage",
     "Uses",
     "Whereabouts",

@@ -9,10 +9,11 @@ the same end. So a run can be dropped at any time and be made again from the del
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from windlass.errors import Trouble
 from windlass.ports.tool import Health
 
 __all__ = [
@@ -25,28 +26,7 @@ __all__ = [
     "ProgramRun",
     "ProgramTurn",
     "Sandbox",
-    "Trouble",
 ]
-
-Trouble = Literal[
-    "syntax",
-    "thrown",
-    "unhandled",
-    "stalled",
-    "memory",
-    "stack",
-    "cpu",
-    "wall",
-    "calls",
-    "output",
-    "log",
-    "depth",
-    "marshal",
-    "lost",
-    "diverged",
-]
-"""Ways a program can end without a result: it is no program; it threw; a rejected promise was not handled; it waits for
-nothing; a limit; its value cannot be passed on; its worker died; its replay took another path."""
 
 
 class ProgramError(Exception):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.ports import Trouble
+from windlass.errors import Trouble
 
 __all__ = [
     "HEADER",

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from windlass.ports import Trouble
+from windlass.errors import Trouble
 from windlass.sandbox.frames import ROOM_FOR_AN_ERROR, Broke, Deliver, OpenRun, Turned
 from windlass.sandbox.machine import Guest, Machine, Trapped
 

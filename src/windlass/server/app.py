@@ -17,7 +17,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from windlass.server import problems
 from windlass.server.bodies import SoundBodies
 from windlass.server.dashboard import dashboard_routes
-from windlass.server.document import DocumentedApp
+from windlass.server.document import DescribedApp
 from windlass.server.guard import MAX_BODY, Guard, Peers
 from windlass.server.hooks import Hooks, hook_routes
 from windlass.server.idempotency import IdempotencyMiddleware
@@ -62,7 +62,7 @@ def create_routes(service: Service) -> FastAPI:
             await stack.enter_async_context(mcp)
             yield
 
-    app = DocumentedApp(
+    app = DescribedApp(
         title="Windlass",
         version=__version__,
         description="Start, watch and steer executions. Errors are problem+json, with what to do next.",

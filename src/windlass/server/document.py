@@ -10,10 +10,10 @@ from pydantic.json_schema import models_json_schema
 
 from windlass.server import answer_models
 
-__all__ = ["DocumentedApp"]
+__all__ = ["DescribedApp"]
 
 
-class DocumentedApp(FastAPI):
+class DescribedApp(FastAPI):
     """Routes that name the forms of their answers (`routes.shared.returns`), and the document that has these forms."""
 
     def openapi(self) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import math
 import msgspec
 
 from windlass.engine.gates import TookTooLong
-from windlass.errors import CUT_OFF, Category, Failure, classify
-from windlass.ports import ProgramError, Trouble
+from windlass.errors import CUT_OFF, Category, Failure, Trouble, classify
+from windlass.ports import ProgramError
 from windlass.process import ProcessLost
 
 __all__ = ["failure_of", "raised"]

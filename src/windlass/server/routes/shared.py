@@ -32,7 +32,7 @@ def _follows(*operations: str) -> dict[str, Any]:
 def returns(
     model: type[BaseModel], description: str = "Successful Response", *, many: bool = False, media: str = ANSWER_TYPE
 ) -> dict[str, Any]:
-    """For OpenAPI: an answer with a body of this form, or a list of such. `DocumentedApp` has the form itself.
+    """For OpenAPI: an answer with a body of this form, or a list of such. `DescribedApp` has the form itself.
 
     It is named, not given to FastAPI: that would make a validator of it for each route of each server.
     """
