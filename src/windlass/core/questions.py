@@ -63,7 +63,7 @@ def open_questions(state: State) -> dict[str, OpenQuestion]:
 
 def asked_beside_approval(state: State) -> str:
     """`decision` or `budget` while a step asks a person for that, as the reason of a pause would say it; else empty."""
-    kinds = {step.waiting_for for step in state.questions.values()} if state.questions else ()
+    kinds = {step.waiting_for for step in state.questions.values()}
     return "decision" if "outcome" in kinds else "budget" if "budget" in kinds else ""
 
 

@@ -149,7 +149,8 @@ class CommitWriter:
             self._timer = None
         batch, self.batch, self._harmless = self.batch, [], 0
         consumed, self.consumed = self.consumed, []
-        shown = (state.status, state.driver, state.paused_for, asked_beside_approval(state))
+        asked = asked_beside_approval(state) if state.questions else ""
+        shown = (state.status, state.driver, state.paused_for, asked)
         head = head_of(state) if shown != self._shown else None
         questions = self._question_changes() if state.questions or self._open else None
         record = record_of(state) if state.status is not _RUNNING else None

@@ -199,7 +199,7 @@ def bind_inputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
     A `Written` value takes its type from the default, so that `version=1.10` stays text where the default
     is text. Where the default is null, any type will do. Raises `InputInvalid` with every problem.
     """
-    if not isinstance(given, Mapping):
+    if type(given) is not dict and not isinstance(given, Mapping):
         raise InputInvalid([Problem(f"expected a mapping of names to values, found {kind_of(given)}", where="inputs")])
     problems: list[Problem] = []
     bound = dict(plan.inputs)
