@@ -100,3 +100,18 @@ def test_i1_a_command_imports_no_more_than_it_needs(project: Project, windlass: 
 def test_i1_the_table_of_commands_says_what_their_own_help_says(name: str) -> None:
     own = " ".join((app.commands[name].help or "").split())
     assert own.startswith(COMMANDS[name].help)
+
+
+@pytest.mark.parametrize(
+    ("module", "never"),
+    [
+        ("windlass.server.app", ["mcp", "mcp_types", "pydantic_ai"]),  # MCP comes with its first request
+        ("windlass.sandbox.worker", ["windlass.ports", "windlass.core", "pydantic"]),  # each code step may start one
+    ],
+)
+def test_j1_a_process_of_ours_begins_with_what_it_needs(module: str, never: list[str]) -> None:
+    script = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    loaded = json.loads(done.stdout)
+    assert module in loaded
+    assert [name for name in never if name in loaded] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -34,15 +35,33 @@ def test_i3_the_commands_of_the_page_do_what_it_says(
     play(page, project.path, {**project.env, "PATH": f"{zygote.folder}:{project.env['PATH']}"})
 
 
-async def test_i3_the_table_of_routes_is_the_servers_own(project: Any) -> None:
+@pytest.fixture
+async def document(project: Any) -> dict[str, Any]:
     engine = windlass.open()
     try:
-        described = create_routes(Service(engine)).openapi()["paths"]
+        return create_routes(Service(engine)).openapi()
     finally:
         await engine.close()
-    there = {(method.upper(), path) for path, methods in described.items() for method in methods}
+
+
+def test_i3_the_table_of_routes_is_the_servers_own(document: dict[str, Any]) -> None:
+    there = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     named = set(re.findall(r"`(GET|POST) (/[^`]*)`", PAGE.read_text()))
     assert there | {AT_THE_DOOR, ("POST", "/hooks/{hook}")} == named
+
+
+def test_i3_c5_the_document_has_every_form_that_it_names_and_errors_have_their_type(document: dict[str, Any]) -> None:
+    forms = document["components"]["schemas"]
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert "Snapshot" in named
+    assert named == set(forms)
+    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+    routes = [route for methods in document["paths"].values() for route in methods.values()]
+    errors = [answer for route in routes for code, answer in route["responses"].items() if code >= "400"]
+    assert len(errors) > 400
+    assert [answer for answer in errors if answer.get("content") != problem] == [
+        {"description": "The journal cannot be used"}  # of /health, which programs ask that read no body
+    ]
 
 
 def test_i3_the_limits_on_the_page_are_the_servers_own() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
 import pytest
@@ -13,6 +15,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_clients import BOTH_ERAS, shown
 from waiting import PATIENCE
+
+from windlass.server.mcp.endpoint import McpEndpoint
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -52,3 +56,48 @@ async def test_i2_without_the_token_there_is_nothing(project: Project, served: d
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             answer = await http.post(f"{served['address']}/mcp", json=INITIALIZE, headers={**accepts, **headers})
             assert answer.status_code == 401
+
+
+class _Manager:
+    """Stands for the library's sessions."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.open = False
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        self.open = True
+        yield
+        self.open = False
+
+    async def handle_request(self, scope: Any, receive: Any, send: Any) -> None:
+        assert self.open
+        self.asked += 1
+
+
+async def test_i2_the_endpoint_is_made_once_by_the_first_requests_and_again_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    managers = [_Manager()]
+    made: list[str] = []
+
+    def make(self: McpEndpoint) -> _Manager:
+        made.append("made")
+        if len(made) == 1:
+            raise ImportError("no room for the library")
+        return managers[0]
+
+    monkeypatch.setattr(McpEndpoint, "_make", make)
+    endpoint: Any = McpEndpoint(cast("Any", None))
+    async with endpoint:
+        with pytest.raises(ImportError, match="no room"):
+            await endpoint({}, None, None)
+        await asyncio.gather(*(endpoint({}, None, None) for _ in range(5)))
+        assert (len(made), managers[0].asked) == (2, 5)
+    assert not managers[0].open, "the end of the server ends its sessions"
+
+
+async def test_i2_an_endpoint_that_nobody_asked_ends_at_once() -> None:
+    async with McpEndpoint(cast("Any", None)):
+        pass

@@ -62,13 +62,15 @@ class McpEndpoint:
         """Hold the sessions of all clients until the end, in one task, as their library wants it."""
         try:
             manager = await asyncio.to_thread(self._make)
+            async with manager.run():
+                made.set_result(manager)
+                await self._closing.wait()
         except Exception as error:
-            self._manager = None  # the next request tries again
+            if made.done():
+                raise
             made.set_exception(error)
-            return
-        async with manager.run():
-            made.set_result(manager)
-            await self._closing.wait()
+        finally:
+            self._manager = None  # after a failure, the next request tries again
 
     def _make(self) -> StreamableHTTPSessionManager:
         from mcp.server.transport_security import TransportSecuritySettings
