@@ -37,9 +37,20 @@ def test_c2_a_step_that_runs_only_after_a_critical_failure_is_warned_of(when: st
     assert ("ask for `steps.publish.status`" in warning) == ("error" in when)
 
 
-@pytest.mark.parametrize("when", ONLY_AFTER_FAILURE)
+@pytest.mark.parametrize("when", [when for when in ONLY_AFTER_FAILURE if "status" in when])
 def test_c2_the_failure_of_a_step_that_is_not_critical_may_be_handled(when: str) -> None:
     assert not said_of(when, importance="normal")
+
+
+@pytest.mark.parametrize(
+    "when", ["steps.publish.error is not none", "steps.publish.error", "steps.publish.error.message"]
+)
+def test_c2_a_failure_whose_status_is_not_asked_for_skips_the_step_and_that_is_warned_of(when: str) -> None:
+    (warning,) = said_of(when, importance="normal")
+    assert "step tell: it never runs: `publish` has to have failed" in warning
+    assert "ask for its status, too: `steps.publish.status == 'failed'`" in warning
+    assert not said_of(when, importance="optional"), "what needs an optional step runs without it"
+    assert not said_of(f"steps.publish.status == 'failed' and {when}", importance="normal")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ __all__ = ["StepFinding", "failure_handlers", "wrong_statuses"]
 
 
 class StepFinding(NamedTuple):
-    """A step that waits for the failure of a critical one, which ends the execution."""
+    """A step that waits for a failure after which it cannot run."""
 
     place: int
     """Its place in the plan, from 0."""
@@ -32,31 +32,32 @@ def wrong_statuses(text: str, *, expression: bool) -> Iterator[tuple[str, str]]:
 
 
 def failure_handlers(steps: Sequence[Step | None], waits: Mapping[str, Sequence[str]]) -> Iterator[StepFinding]:
-    """Steps that run only after a critical step has failed. `waits` has the steps that each step waits for."""
-    critical = {step.id: step for step in steps if step is not None and step.importance is Importance.CRITICAL}
-    for index, step in enumerate(steps if critical else ()):
+    """Steps that wait for a failure after which they cannot run. `waits` has the steps that each step waits for."""
+    known = {step.id: step for step in steps if step is not None}
+    for index, step in enumerate(steps):
         when = step.when if step is not None else None
         if not isinstance(when, str):
             continue
         for name, ends in _needed_ends(when).items():
-            if (awaited := critical.get(name)) is None:
+            awaited = known.get(name)
+            if awaited is None or not ends or awaited.importance is Importance.OPTIONAL:
                 continue
-            # A step is skipped by its condition, or because of a step that it waits for.
-            may_be_skipped = awaited.when is not None or waits.get(name)
-            if ends and ends <= ({"failed"} if may_be_skipped else {"failed", "skipped"}):
-                yield StepFinding(
-                    index,
-                    f"it runs only after `{name}` has failed, but a failure of the critical step `{name}` ends the "
-                    "execution",
-                    _hint(name, when),
-                )
+            asked = Reference("steps", name, "status") in references(when, expression=True)
+            if awaited.importance is Importance.CRITICAL:
+                # A step is skipped by its condition, or because of a step that it waits for.
+                may_be_skipped = awaited.when is not None or waits.get(name)
+                if ends <= ({"failed"} if may_be_skipped else {"failed", "skipped"}):
+                    yield _after_critical(index, name, asked)
+            elif ends == {"failed"} and not asked:
+                message = f"it never runs: `{name}` has to have failed, and its failure skips the steps that need it"
+                yield StepFinding(index, message, f"ask for its status, too: `steps.{name}.status == 'failed'`")
 
 
-def _hint(name: str, when: str) -> str:
+def _after_critical(index: int, name: str, asked: bool) -> StepFinding:
+    message = f"it runs only after `{name}` has failed, but a failure of the critical step `{name}` ends the execution"
     hint = f"give `{name}` `importance: normal`"
-    if Reference("steps", name, "status") in references(when, expression=True):
-        return hint
-    return f"{hint}, and ask for `steps.{name}.status`"  # else the failure skips the step
+    # Without asking for the status, the failure skips the step.
+    return StepFinding(index, message, hint if asked else f"{hint}, and ask for `steps.{name}.status`")
 
 
 def _needed_ends(when: str) -> Mapping[str, Set[str]]:
