@@ -59,7 +59,8 @@ def build_again(sdist: Path, epoch: int) -> dict[str, str]:
     """Build both from the contents of an sdist, in a folder of another name."""
     with tempfile.TemporaryDirectory(prefix="windlass-again-") as folder:
         with tarfile.open(sdist) as archive:
-            archive.extractall(folder, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+            archive.extractall(folder)
         (source,) = Path(folder).iterdir()
         return build(source, Path(folder) / "dist", epoch)
 

@@ -30,7 +30,8 @@ class HomeLost(Exception):
 def try_home(stored: Path, project: Path, windlass: Command) -> None:
     """Unpack a stored home into a project and use it."""
     with tarfile.open(stored) as archive:
-        archive.extractall(project, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        archive.extractall(project)
     (project / "go").touch()  # what the killed step waits for
     windlass("adopt", ".", "--yes")
     left = _listed(windlass)

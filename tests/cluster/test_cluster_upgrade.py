@@ -38,7 +38,8 @@ def earlier_release(folder: Path) -> Path:
 
     commit = git("log", "-1", "--format=%H", "--", SCHEMA).decode().strip()
     with tarfile.open(fileobj=BytesIO(git("archive", commit, "src"))) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        archive.extractall(folder)
     return folder / "src"
 
 

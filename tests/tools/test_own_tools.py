@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -84,11 +85,11 @@ async def test_h1_an_object_with_the_members_of_a_tool_is_one_with_the_hooks_tha
     assert as_tool(adapted) is adapted
 
 
-def test_h1_two_tools_of_one_name_are_refused_and_a_built_in_one_is_not_built_for_that() -> None:
+def test_h1_two_tools_of_one_name_are_refused_and_a_built_in_one_is_not_built_for_that(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two tools named 'plain'"):
         Registry([Plain(), Plain()])
     with pytest.raises(UsageError, match="two tools named 'shell'"):
-        windlass.open(tools=[_named("shell")], make=False)
+        windlass.open(tmp_path / "home", tools=[_named("shell")], make=False)
 
 
 async def test_h1_a_tool_of_ones_own_takes_the_place_of_one_for_the_web(project: Project) -> None:

@@ -51,7 +51,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PATTERN = re.compile(r"/(?:[^/\\\[\n]|\\[^\n]|\[(?:[^\]\\\n]|\\[^\n])*+\])++/\w*+")
-_UNTIL_HOLE = re.compile(r"(?:[^`\\$]|\\.|\$(?!\{))*+", re.DOTALL)
+# A possessive group with a look-ahead goes wrong in Python before 3.11.5.
+_UNTIL_HOLE = re.compile(r"[^`\\$]*+(?:(?:\\.|\$(?!\{))[^`\\$]*+)*", re.DOTALL)
 _BEFORE_BODY = frozenset(("if", "while", "for", "with"))
 _BEFORE_VALUE = _BEFORE_BODY | frozenset(("return", "throw", "case", "else", "do", "await", "yield", "in", "of", "new"))
 _BEFORE_VALUE |= frozenset(("typeof", "instanceof", "delete", "void"))
