@@ -42,7 +42,7 @@ _FORBIDDEN = re.compile(  # what YAML itself does not allow
 )
 _JSON_TOKEN = re.compile(r'\n|[{}\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s{}\[\]:,"]+')
 UNQUOTED_TEMPLATE = "a value that begins with {{ must be in quotes"
-_BLOCK_INDENT = re.compile(r"(?:[ ]*+\r?\n)*+([ ]*+)")
+_BLOCK_INDENT = re.compile(r"(?:[ ]*+\r?\n)*([ ]*+)")  # a possessive group sets the other wrong in Python before 3.11.4
 _SYNTAX_HINTS = (
     ("mapping values are not allowed", "text with `: ` in it must be in quotes"),
     ("cannot start any token", "indent with spaces; text that begins with @, ` or % needs quotes"),
