@@ -79,10 +79,10 @@ demo: install
 cluster-demo: dev
 	@$(BIN)/python scripts/cluster_demo.py
 
-# Five on two cores: much of the time of a test goes by in waiting. The rules of the house are tests of `make check`.
+# Four on two cores: much of the time of a test goes by in waiting. The rules of the house are tests of `make check`.
 test: dev
 	$(DASHBOARD) test
-	$(TESTS) -n 5 --dist worksteal tests --ignore tests/house
+	$(TESTS) -n 4 --dist worksteal tests --ignore tests/house
 
 # The rules and the engine, nearly all of it within the test's own process: a first answer in two minutes.
 FAST := $(addprefix tests/,core engine journals plan simulation typing test_jsonc.py test_prices.py test_redact.py test_schemas.py)
