@@ -10,10 +10,11 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import ProxyHandler, build_opener
@@ -87,7 +88,14 @@ def _start(program: str, folder: Path) -> subprocess.Popen[bytes]:
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    """Debian's program is a script that starts the browser: the signal is for all of the session."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 @asynccontextmanager
@@ -103,12 +111,11 @@ async def browser(program: str) -> AsyncIterator[Page]:
         async with connect(address, max_size=None, proxy=None, open_timeout=PATIENCE, ping_interval=None) as connection:
             yield Page(connection)
     finally:
-        process.terminate()
-        try:
+        _signal(process, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(process.wait, 10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _signal(process, signal.SIGKILL)
+        process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 
