@@ -8,13 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.engine.engine import Engine
+from windlass.server.guard import MAX_BODY
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 __all__ = ["McpEndpoint"]
-
-MAX_BODY = 4 * 1024 * 1024
 
 
 class _Service(Protocol):
