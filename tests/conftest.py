@@ -378,9 +378,9 @@ class Windlass:
         return self._keep(Terminal(self._zygote, *self._how(arguments, env)))
 
     def detached(self, *arguments: str | Path, **env: str) -> str:
-        """`run --detach`, until its driver has begun. Gives the id."""
+        """`run --detach`, which ends when its driver has begun. Gives the id."""
         execution = self("run", "--detach", *arguments, **env).out.strip()
-        wait_until(lambda: self._project.state(execution).driver, "the detached driver begins")
+        assert self._project.state(execution).driver
         return execution
 
     def pid_of(self, execution: str) -> int:

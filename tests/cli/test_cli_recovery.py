@@ -43,6 +43,27 @@ def test_d6_a_detached_run_prints_only_its_id_and_goes_on_after_its_parent(
     until(lambda: "completed" in log.read_text(), "the driver's own last words")
 
 
+def test_d6_a_detached_run_is_driven_when_its_command_ends(project: Project, windlass: Windlass) -> None:
+    windlass("run", "--detach", project.plan(STEPS))
+    assert "gone" not in windlass("status").out
+    assert "cut off" not in windlass("run", project.plan("steps: [{id: a, run: 'true'}]", "other.yaml")).err
+    (project.path / "go").touch()
+
+
+def test_d6_a_detached_run_whose_process_cannot_begin_is_not_said_to_run(project: Project, windlass: Windlass) -> None:
+    project.file(
+        "broken/sitecustomize.py",
+        "import os, sys\nif '_drive' in sys.orig_argv:\n    os.write(2, b'out of memory\\n')\n    os._exit(1)\n",
+    )
+    ran = windlass("run", "--detach", project.plan(STEPS), PYTHONPATH=str(project.path / "broken"), code=1)
+    (execution,) = project.ids()
+    assert ran.out == ""
+    assert f"execution {execution} is saved, but its process did not start: out of memory" in ran.err
+    assert f"windlass resume {execution}" in ran.err
+    assert "in the background" not in ran.err
+    assert project.state(execution).status == "pending"
+
+
 async def test_d6_what_nobody_asked_to_start_is_not_said_to_be_cut_off(project: Project, windlass: Windlass) -> None:
     plan = Plan(name="later", steps=[Step(id="a", run="echo a >> ran")])
     async with open_engine() as engine:

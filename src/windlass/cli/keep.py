@@ -11,7 +11,7 @@ import click
 from windlass.cli.backup import restore_home
 from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.detach import send_off, start_driver
+from windlass.cli.detach import resume_expired, send_off
 from windlass.cli.look import list_line
 from windlass.cli.names import ExecutionId
 from windlass.cli.run import Detach, ProgressOption, see_through, warn_of_values
@@ -153,18 +153,14 @@ def clean(
     async def work(engine: Engine) -> int:
         if damaged:
             return await clean_damaged(engine, yes=yes, dry_run=dry_run, as_json=as_json)
-        expired = [] if dry_run else await engine.sweep()
-        for execution, what in expired:
-            if what == "resume":
-                await start_driver(engine, execution)
-            say(f"{execution} reached its pause limit: {what}")
+        expired = [] if dry_run else await resume_expired(engine)
         finished = [s for s in ExecutionStatus if s.finished]
         heads = (await engine.executions(finished))[keep:]
         old = [head for head in heads if engine.clock.now() - head.updated_at > age]
         gone = [head.id for head in old]
         freed = 0 if dry_run else await engine.forget(*old)
         if as_json:
-            print_json({"removed": gone, "expired": [execution for execution, _ in expired], "freed_bytes": freed})
+            print_json({"removed": gone, "expired": expired, "freed_bytes": freed})
         elif dry_run:
             for head in old:
                 out(list_line(head, head.status))
