@@ -24,13 +24,17 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import windlass.faults
+from windlass.cli.app import COMMANDS, app
 from windlass.cli.entry import main as windlass_command
 from windlass.testing import Reply, ScriptedModel
+from windlass.tools.functional import Arguments
+from windlass.values import CheckedValue
 
 PRELOADED = ("cli", "assembly", "engine", "journal", "notify", "plan", "server", "tools", "runners")
 CLIENTS = (
@@ -54,9 +58,22 @@ def preload() -> None:
             importlib.import_module(found.name)
     for client in CLIENTS:
         importlib.import_module(client)
+    for name in COMMANDS:
+        app.commands[name]
+    for kind in kinds_of(CheckedValue):  # they make these at their first use
+        assert kind.__pydantic_validator__
+        assert kind.__pydantic_serializer__
+    for kind in kinds_of(Arguments):
+        kind.model_rebuild()
     with ScriptedModel([Reply("hello")]) as model:
         asyncio.run(hear(model.url))
     gc.freeze()
+
+
+def kinds_of(kind: type[Any]) -> Iterator[Any]:
+    for narrower in kind.__subclasses__():
+        yield narrower
+        yield from kinds_of(narrower)
 
 
 async def hear(address: str) -> None:
