@@ -19,9 +19,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SLOWEST))
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench | None]:
-    """A bench with a warm server, on the loop of the session; None where OpenCode is not installed."""
+    """A bench with a warm server, on the loop of the session; None where OpenCode is not installed.
+
+    It ends with the tests of this folder: an idle server takes a twentieth of a core.
+    """
     if opencode_binary() is None:
         yield None
         return
