@@ -8,9 +8,9 @@ from cluster_world import LocalCluster
 from temporal_server import TemporalServer
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalServer]:
-    """A real Temporal server for all tests."""
+    """A real Temporal server for all tests of this folder."""
     server = TemporalServer(tmp_path_factory.mktemp("temporal"))
     yield server
     server.close()

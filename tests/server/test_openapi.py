@@ -132,7 +132,7 @@ def document_of(running: Running) -> Any:
     return schema
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [3, pytest.param(100, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 def test_i3_no_request_that_fits_the_document_or_does_not_makes_a_server_error(
     running: Running, mode: GenerationMode, examples: int

@@ -59,7 +59,7 @@ def web(make_web: Callable[..., Web]) -> Web:
     return make_web()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def warm_web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Web]:
     temporary = Path(tempfile.mkdtemp(prefix="wb-"))
     warm = Web(tmp_path_factory.mktemp("browser"), temporary, ("127.0.0.1",), linger=3600.0)
