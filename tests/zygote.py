@@ -44,6 +44,7 @@ CLIENTS = (
     "claude_agent_sdk",
     "genai_prices.data",
     "psycopg",
+    "pydantic.v1",
     "rich.console",
     "wasmtime",
 )

@@ -17,6 +17,7 @@ import ctypes
 import math
 import os
 import resource
+import subprocess
 from contextlib import suppress
 
 from windlass.process import cgroups
@@ -84,6 +85,14 @@ class Bounds:
         for place in {cls.place, cls.cpu_place}:
             if place is not None:
                 cgroups.sweep(place)
+
+    def spawn(self, argv: list[bytes], env: dict[bytes, bytes], stdio: list[int]) -> int:
+        """Start a command in a session of its own, within these bounds. Gives its process."""
+        stdin, stdout, stderr = stdio
+        self._command = subprocess.Popen(
+            argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, preexec_fn=self.enter
+        )
+        return self._command.pid
 
     def enter(self) -> None:
         """In the new process, before it becomes the command. It must not raise: the command is started all the same."""

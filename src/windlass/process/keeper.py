@@ -7,21 +7,24 @@ Standard library alone, as for `warden`.
 from __future__ import annotations
 
 import ctypes
+import errno
 import marshal
 import os
 import resource  # noqa: F401 - os.wait4 would import it, in every keeper anew
 import select
-import signal
-import socket
-import subprocess
 import time
-from collections.abc import Collection, Iterator
-from contextlib import suppress
 from itertools import islice
 
 TYPE_CHECKING = False  # `typing` would take a third of its start
 if TYPE_CHECKING:
+    import signal
+    import socket
+    from collections.abc import Collection, Iterator
+
     from windlass.process.bounds import Bounds
+else:  # `signal`, `socket` and `contextlib` would take half of it, for enumerations and helpers that are not used here
+    import _signal as signal
+    import _socket as socket
 
 __all__ = [
     "BATCH",
@@ -37,6 +40,8 @@ __all__ = [
     "own_descendants",
     "prctl",
     "say",
+    "signal",
+    "socket",
 ]
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -67,6 +72,19 @@ FAULTS = {
     signal.SIGTRAP,
     signal.SIGSYS,
 }
+
+
+class suppress:
+    """Pass over these exceptions, as `contextlib.suppress` does."""
+
+    def __init__(self, *kinds: type[Exception]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *_about: object) -> bool:
+        return kind is not None and issubclass(kind, self._kinds)
 
 
 def prctl(option: int, value: int) -> None:
@@ -199,6 +217,22 @@ def kill(pids: list[int]) -> None:
                 os.killpg(group, signal.SIGKILL)
 
 
+def spawn(argv: list[bytes], env: dict[bytes, bytes], stdio: list[int]) -> int:
+    """Start a command in a session of its own, found by its own PATH. Gives its process."""
+    streams = [(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in enumerate(stdio)]
+    name = argv[0]
+    folders = [b""] if b"/" in name else env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
+    reason: OSError = FileNotFoundError(errno.ENOENT, "no such program")
+    for folder in folders:
+        try:
+            return os.posix_spawn(os.path.join(folder, name), argv, env, file_actions=streams, setsid=True)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:  # one that may not be run is told of, unless another is found
+            reason = error
+    raise reason
+
+
 class Keeper:
     """Owns one command, from its start until no process beneath it is left."""
 
@@ -254,11 +288,8 @@ class Keeper:
             part = "program"
             if limits is not None and self._bounds_type is not None:
                 self._bounds = self._bounds_type(*limits)
-            enter = None if self._bounds is None else self._bounds.enter
-            stdin, stdout, stderr = stdio
-            self._command = subprocess.Popen(
-                argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, preexec_fn=enter
-            )
+            start = spawn if self._bounds is None else self._bounds.spawn
+            self._command = start(argv, env, stdio)
         except OSError as error:
             if self._bounds is not None:
                 self._bounds.close()
@@ -266,7 +297,7 @@ class Keeper:
             return False
         for fd in stdio:
             os.close(fd)  # or the engine would not see the end of the output
-        say(self._control, "started", self._command.pid)
+        say(self._control, "started", self._command)
         if self._bounds is not None:
             self._bounds.come_first()
         return True
@@ -289,7 +320,7 @@ class Keeper:
                     break
                 self._cpu += usage.ru_utime + usage.ru_stime
                 self._largest = max(self._largest, usage.ru_maxrss * 1024)
-                if pid == self._command.pid:
+                if pid == self._command:
                     self._status = status
                     if self._deadline is None:
                         self._end_by(time.monotonic())  # nothing outlives its step

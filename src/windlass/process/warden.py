@@ -34,8 +34,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
-import socket
 import sys
 import time
 
@@ -59,11 +57,16 @@ from windlass.process.keeper import (
     own_descendants,
     prctl,
     say,
+    signal,
+    socket,
 )
 
 TYPE_CHECKING = False  # `typing` would take a third of its start
 if TYPE_CHECKING:
     from windlass.process.bounds import Bounds
+
+INT = 4
+"""Bytes of a descriptor's number in a packet."""
 
 
 def load_bounds() -> type[Bounds]:
@@ -104,7 +107,9 @@ class Warden:
 
     def _admit(self) -> None:
         """Take one request off the line: fork its keeper."""
-        packet, fds, _, _ = socket.recv_fds(self._line, 1, 4, socket.MSG_CMSG_CLOEXEC)
+        packet, given, _, _ = self._line.recvmsg(1, socket.CMSG_SPACE(4 * INT), socket.MSG_CMSG_CLOEXEC)
+        data = b"".join(part for _, kind, part in given if kind == socket.SCM_RIGHTS)
+        fds = [int.from_bytes(data[at : at + INT], sys.byteorder) for at in range(0, len(data) - INT + 1, INT)]
         if not packet:
             self._retire()
             return
@@ -112,8 +117,9 @@ class Warden:
             for fd in fds[1:]:
                 os.close(fd)
             if fds:
-                with socket.socket(fileno=fds[0]) as refused:
-                    say(refused, "failed", errno.EMFILE, "keeper")
+                refused = socket.socket(fileno=fds[0])
+                say(refused, "failed", errno.EMFILE, "keeper")
+                refused.close()
             return
         control = socket.socket(fileno=fds[0])
         stdio = fds[1:]
