@@ -102,11 +102,13 @@ def try_wheel(python: str, wheel: Path) -> str:
 def _open_home(stored: Path, program: Path, env: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix="windlass-home-") as folder:
 
-        def windlass(*arguments: str) -> str:
+        def windlass(*arguments: str, code: int = 0) -> str:
             command = [str(program), *arguments]
             ran = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False)
-            if ran.returncode:
-                raise CannotRelease(f"{stored.name}: {' '.join(command)} fails:\n{ran.stdout}\n{ran.stderr}")
+            if ran.returncode != code:
+                raise CannotRelease(
+                    f"{stored.name}: {' '.join(command)} ends with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}"
+                )
             return ran.stdout
 
         try_home(stored, Path(folder), windlass)

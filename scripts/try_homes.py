@@ -1,7 +1,8 @@
 """Opens the homes that earlier releases left (tests/homes/stored) with a `windlass` command, and goes on with them.
 
-Each is taken over, listed and read; what waits for an answer is answered, what was killed goes on; a new execution runs
-in it; and afterwards all of it can still be read. `make release` does so with the wheel that it tries.
+Each is taken over, listed and read; a question that has expired is asked again and answered, what was killed goes on;
+a new execution runs in it; and afterwards all of it can still be read. `make release` does so with the wheel that it
+tries.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ __all__ = ["STORED", "Command", "HomeLost", "try_home"]
 
 STORED = sorted((Path(__file__).resolve().parent.parent / "tests/homes/stored").glob("v*.tar.gz"))
 Command = Callable[..., str]
-"""Runs `windlass` with these arguments in the folder of the project, and gives its output; raises if it fails."""
+"""Runs `windlass` with these arguments in the folder of the project, and gives its output; raises if it ends with
+another exit code than `code`, which is 0 unless told."""
 LEFT = {"done": "completed", "failed": "failed", "asks": "paused", "killed": "running"}
 """The executions of a stored home, by the names of their plans."""
 EFFECTS = ["pushed", "told", "slow", "after"]
@@ -38,9 +40,9 @@ def try_home(stored: Path, project: Path, windlass: Command) -> None:
     _expect(stored, {name: head["status"] for name, head in left.items()}, LEFT)
     before = {name: _read(windlass, head["id"]) for name, head in left.items()}
     asks, killed = left["asks"]["id"], left["killed"]["id"]
-    windlass("approve", asks, "push")
-    for execution in (asks, killed):  # yes: where a tool has changed since, its question is asked again
-        windlass("resume", execution, "--yes", "--workdir", str(project), "--keep-plan", "--progress", "quiet")
+    _resume(windlass, asks, project, code=1)  # its question has expired, and counts as denied
+    windlass("retry", asks, "push", "--yes", "--workdir", str(project), "--progress", "quiet")
+    _resume(windlass, killed, project)
     (project / "new.yaml").write_text("name: new\nsteps: [{id: a, run: echo new}]\n", encoding="utf-8")
     windlass("run", "new.yaml", "--progress", "quiet")
     _expect(stored, (project / "effects").read_text(encoding="utf-8").split(), EFFECTS)
@@ -48,6 +50,12 @@ def try_home(stored: Path, project: Path, windlass: Command) -> None:
     _expect(stored, ended, {**LEFT, "asks": "completed", "killed": "completed", "new": "completed"})
     for name in ("done", "failed"):
         _expect(stored, _read(windlass, left[name]["id"]), before[name])
+
+
+def _resume(windlass: Command, execution: str, project: Path, code: int = 0) -> None:
+    """Go on with it; yes: where a tool has changed since, its question is asked again."""
+    words = ("resume", execution, "--yes", "--workdir", str(project), "--keep-plan", "--progress", "quiet")
+    windlass(*words, code=code)
 
 
 def _listed(windlass: Command) -> dict[str, dict[str, Any]]:

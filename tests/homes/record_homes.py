@@ -42,7 +42,8 @@ def record(target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="windlass-home-") as name:
         project = Path(name, "project")
         project.mkdir()
-        env = {**os.environ, "HOME": name, "NO_COLOR": "1"}
+        # A question that has expired whenever the home is tried.
+        env = {**os.environ, "HOME": name, "NO_COLOR": "1", "WINDLASS_APPROVAL_EXPIRY": "1s"}
         for plan, text in PLANS.items():
             (project / f"{plan}.yaml").write_text(text)
         for plan, code in CODES.items():
