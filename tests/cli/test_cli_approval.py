@@ -94,12 +94,16 @@ def test_c6_unanswered_in_time_fails_closed(project: Project, windlass: Windlass
     (execution,) = project.ids()
     (tmp_path / "sitecustomize.py").write_text("import time\nnow = time.time\ntime.time = lambda: now() + 3601.0\n")
     later = {"PYTHONPATH": str(tmp_path)}
+    for command in (["status", execution], ["approvals"]):
+        told = windlass(*command, **later).out
+        assert f"windlass resume {execution}   # closes the question of push, which has expired" in told
+        assert "windlass approve" not in told
     late = windlass("approve", execution, "push", code=2, **later).err
     assert "has expired" in late
     close, again = re.findall(r"→ .*: windlass (\w+)", late)
     assert (close, again) == ("resume", "retry"), "a retry is refused as long as the question is open"
-    told = windlass("resume", execution, "--json", code=1, **later).json
-    assert "expired without an answer" in told["steps"][1]["error"]["message"]
+    ended = windlass("resume", execution, "--json", code=1, **later).json
+    assert "expired without an answer" in ended["steps"][1]["error"]["message"]
     windlass(again, execution, "push", code=3, **later)
     assert "push" in windlass("approvals", **later).out
     assert project.lines("ran") == ["build"]

@@ -23,7 +23,7 @@ from windlass.cli.session import (
     with_engine,
 )
 from windlass.cli.terminal import write_output
-from windlass.cli.text import describe, next_commands
+from windlass.cli.text import closing_command, describe, has_expired, next_commands
 from windlass.cli.used_text import in_brief
 from windlass.clock import iso
 from windlass.core import events as ev
@@ -144,7 +144,8 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
         else:
             for one, asked in found:
                 step = one.question.step
-                out(f"{one.plan}: {step} asks to use {asked.tool}, expires {iso(asked.expires_at)}")
+                expires = "expired" if (expired := has_expired(asked)) else "expires"
+                out(f"{one.plan}: {step} asks to use {asked.tool}, {expires} {iso(asked.expires_at)}")
                 print_json(asked.input)
                 if change := asked_change(asked, one.question.workdir):
                     out_lines(change.rstrip("\n"))
@@ -154,7 +155,9 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
                     out(f"  {asked.question}")
                 if (forecast := forecasts.get(one.execution)) is not None and forecast["text"]:
                     out(f"  forecast: {forecast['text']}")
-                out(as_typed(f"  windlass approve {one.execution} {shlex.quote(step)}   # or with --deny"))
+                word = shlex.quote(step)
+                answer = f"windlass approve {one.execution} {word}   # or with --deny"
+                out(as_typed(f"  {closing_command(one.execution, word) if expired else answer}"))
         if not as_json:
             await _tell_decisions(engine)
         return 0

@@ -20,6 +20,7 @@ from windlass.core.agent_events import token_change
 from windlass.core.budget import money
 from windlass.core.call_summary import call_summary
 from windlass.core.state import State, StepState
+from windlass.core.step import Approval
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.core.view import items_of, verdict_of, waits_because
 from windlass.errors import Failure
@@ -27,10 +28,12 @@ from windlass.errors import Failure
 __all__ = [
     "MARKS",
     "agent_lines",
+    "closing_command",
     "cost_text",
     "describe",
     "describe_agent",
     "duration",
+    "has_expired",
     "items_text",
     "next_commands",
     "plural",
@@ -267,19 +270,24 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
     if state.status is ExecutionStatus.RUNNING and driven:
         return [f"windlass watch {name}"]
     if state.status in (ExecutionStatus.PAUSED, ExecutionStatus.RUNNING, ExecutionStatus.PENDING):
-        lines = []
+        lines: list[str] = []
+        expired: list[str] = []
         asked = [step for step in state.questions.values() if step.waiting_for == "budget"]
         lines += [f"windlass resume {name} {flag}   # new total limit" for flag in _raised(asked)]
         for step in state.questions.values():
             word = shlex.quote(step.id)
-            if step.waiting_for == "approval":
+            if step.waiting_for == "approval" and step.approval is not None and has_expired(step.approval):
+                expired.append(word)
+            elif step.waiting_for == "approval":
                 lines.append(f"windlass approve {name} {word}   # or with --deny")
             elif step.waiting_for == "outcome":
                 lines.append(f"windlass resume {name} --again {word}   # run it again")
                 lines.append(f"windlass resume {name} --done {word}    # it took effect")
                 lines.append(f"windlass resume {name} --fail {word}    # count it as failed")
         # Without an answer, it would stop again at once where it asks for budget or for a decision.
-        return lines if state.paused_for in ("budget", "decision") and lines else [*lines, f"windlass resume {name}"]
+        if state.paused_for in ("budget", "decision") and lines:
+            return lines
+        return [*lines, closing_command(name, expired[0]) if expired else f"windlass resume {name}"]
     # The commands for the first failed step; they are the same for the others.
     failed = next((step for step in state.top_level() if step.status is StepStatus.FAILED), None)
     if failed is None and state.status is ExecutionStatus.COMPLETED:
@@ -293,6 +301,15 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
         return ways
     purpose = f"re-run only failed and skipped steps, in a new execution{' with the changed plan' if plan else ''}"
     return [*ways, f"{fork_rest(state, plan)}   # {purpose}"]
+
+
+def has_expired(asked: Approval | ev.ApprovalAsked) -> bool:
+    """Tell if an open question is too old to be answered: it counts as denied (C6)."""
+    return asked.expires_at <= time.time()
+
+
+def closing_command(execution: str, step: str) -> str:
+    return f"windlass resume {execution}   # closes the question of {step}, which has expired; a retry asks again"
 
 
 def _raised(asked: list[StepState]) -> list[str]:
@@ -367,8 +384,9 @@ def _question_lines(step: StepState) -> list[str]:
     if step.approval is None:
         return []
     arguments = json.dumps(step.approval.input, ensure_ascii=False, indent=2).split("\n")
+    waits = f"asked in vain until {iso(step.approval.expires_at)}" if has_expired(step.approval) else "is waiting"
     return [
-        f"  ? {step.id} is waiting for approval of {step.approval.tool} with",
+        f"  ? {step.id} {waits} for approval of {step.approval.tool} with",
         *(f"    {line}" for line in arguments),
         *([f"    {step.approval.question}"] if step.approval.question else ()),
     ]
