@@ -435,9 +435,16 @@ def zygote() -> Zygote:
     return shared_zygote()
 
 
+FIRST = ("bench", "temporal_server", "browser", "warm_web")
+"""Fixtures with a program that takes seconds to start, and computing while it is idle: OpenCode, Temporal, browsers."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave repetitions to `make soak`."""
+    """Leave repetitions to `make soak`, and begin with what shares a large program: then one worker has them all."""
+    names = [getattr(item, "fixturenames", ()) for item in items]
+    order = [next((place for place, name in enumerate(FIRST) if name in used), len(FIRST)) for used in names]
+    items[:] = [item for _, item in sorted(zip(order, items, strict=True), key=lambda pair: pair[0])]
     lines = Path(__file__).with_name("repetitions.txt").read_text().splitlines()
     repetitions = tuple(f"tests/{line}" for line in lines if line and not line.startswith("#"))
     for item in items:
