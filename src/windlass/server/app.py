@@ -39,6 +39,23 @@ from windlass.version import __version__
 
 __all__ = ["create_app", "create_routes"]
 
+ROUTERS = (
+    execution_routes,
+    step_list_routes,
+    artifact_routes,
+    conversation_routes,
+    control_routes,
+    answer_routes,
+    step_routes,
+    approval_routes,
+    plan_routes,
+    workspace_routes,
+    home_routes,
+    health_routes,
+    saved_routes,
+)
+"""Described when their modules are imported, for every server of the process: they ask a request for its service."""
+
 
 def create_app(service: Service, *, hosts: Collection[str] = (), max_body: int = MAX_BODY) -> ASGIApp:
     """The whole of it, to be given to a server. `hosts` are names that it may be reached by besides the loopback."""
@@ -67,30 +84,15 @@ def create_routes(service: Service) -> FastAPI:
         version=__version__,
         description="Start, watch and steer executions. Errors are problem+json, with what to do next.",
         lifespan=lifespan,
-        generate_unique_id_function=lambda route: route.name,
         openapi_url="/api/openapi.json",
         docs_url=None,  # pages that load scripts from elsewhere
         redoc_url=None,
     )
     problems.install(app)
-    parts = (
-        execution_routes,
-        step_list_routes,
-        artifact_routes,
-        conversation_routes,
-        control_routes,
-        answer_routes,
-        step_routes,
-        approval_routes,
-        plan_routes,
-        workspace_routes,
-        home_routes,
-        health_routes,
-    )
-    for routes in parts:
-        app.include_router(routes(service))
-    app.include_router(stream_routes(service.feed))
-    app.include_router(saved_routes(app, service.engine))
+    app.state.service = service
+    # Not by `include_router`: with the first request, that would describe each of them anew.
+    app.router.routes += [route for router in ROUTERS for route in router.routes]
+    app.router.routes += stream_routes(service.feed).routes
     app.router.routes += [*login_routes(service.access), *approval_pages(service.engine, service.access)]
     app.router.routes += hook_routes(hooks, service.engine, service.triggers, service.delivered)
     app.router.routes += [Route("/mcp", endpoint=mcp), *dashboard_routes()]

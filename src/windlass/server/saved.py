@@ -9,18 +9,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 from windlass.server.dashboard import BUILT
-from windlass.server.routes.shared import Id, problems
+from windlass.server.routes.shared import Id, engine_of, new_router, problems
 from windlass.visible import visible
 
 __all__ = ["saved_routes"]
@@ -42,28 +40,25 @@ class SavedExecution(msgspec.Struct):
     answers: dict[str, msgspec.Raw]
 
 
-def saved_routes(app: FastAPI, engine: Engine, built: Path = BUILT) -> APIRouter:
-    """Make the route; its answers come from the routes of `app`."""
-    router = APIRouter(prefix="/api", tags=["executions"])
+saved_routes = new_router("/api", "executions")
 
-    @router.get(
-        "/executions/{execution}/saved",
-        responses={200: {"content": {"text/html": {}}}, **problems(404, 409)},
-        response_class=Response,
-    )
-    async def saved(execution: Id) -> Response:
-        """One execution as an HTML file that opens anywhere: steps, logs, transcripts, without a server."""
-        script, style = built / "saved" / "saved.js", built / "saved" / "saved.css"
-        if not script.exists():
-            raise UsageError("the dashboard is not in this installation", advice=("build it with: make dashboard",))
-        head = await engine.find(execution)
-        found = await _gather(app, head.id)
-        page = _page(visible(head.name), found, script.read_text("utf-8"), style.read_text("utf-8"))
-        name = f"windlass-{head.id[:8]}.html"
-        disposition = {"content-disposition": f'attachment; filename="{name}"'}
-        return Response(page, 200, disposition, "text/html")
 
-    return router
+@saved_routes.get(
+    "/executions/{execution}/saved",
+    responses={200: {"content": {"text/html": {}}}, **problems(404, 409)},
+    response_class=Response,
+)
+async def saved(request: Request, execution: Id) -> Response:
+    """One execution as an HTML file that opens anywhere: steps, logs, transcripts, without a server."""
+    script, style = BUILT / "saved" / "saved.js", BUILT / "saved" / "saved.css"
+    if not script.exists():
+        raise UsageError("the dashboard is not in this installation", advice=("build it with: make dashboard",))
+    head = await engine_of(request).find(execution)
+    found = await _gather(request.app, head.id)
+    page = _page(visible(head.name), found, script.read_text("utf-8"), style.read_text("utf-8"))
+    name = f"windlass-{head.id[:8]}.html"
+    disposition = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(page, 200, disposition, "text/html")
 
 
 async def _gather(app: FastAPI, execution: str) -> SavedExecution:

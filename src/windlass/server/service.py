@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
+from windlass.engine.timelines import Timelines
 from windlass.errors import Damaged, NotFound, UsageError, WindlassError
 from windlass.journal.stores import HomeStores
 from windlass.ports import Head
@@ -30,6 +31,7 @@ from windlass.server.access import Access
 from windlass.server.feed import Feed
 from windlass.server.idempotency import IdempotencyKeys
 from windlass.server.metrics import Metrics
+from windlass.server.summaries import SummaryCache
 
 if TYPE_CHECKING:
     from windlass.engine.schedule import PlanTrouble
@@ -70,6 +72,8 @@ class Service:
         self.delivered = asyncio.Event()
         """Set when a webhook has received something: the triggers are looked at soon."""
         self.metrics = Metrics()
+        self.timelines = Timelines(engine.journal)
+        self.summaries = SummaryCache(engine, self.timelines)
         self.started_at = engine.clock.now()
         self.stopping = asyncio.Event()
         """Set when the server is to stop: no request waits any longer."""

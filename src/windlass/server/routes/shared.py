@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import Path
+from fastapi import APIRouter, Path, Request
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from windlass.core.state import State
 from windlass.core.view import snapshot
+from windlass.engine.engine import Engine
 from windlass.server.answer_models import ProblemDetails, Snapshot
 from windlass.server.problems import MEDIA_TYPE
+from windlass.server.service import Service
 
-__all__ = ["BY", "STARTED", "Id", "answer", "problems", "returns", "told"]
+__all__ = ["BY", "STARTED", "Id", "answer", "engine_of", "new_router", "problems", "returns", "service_of", "told"]
 
 BY = "http"
 """Name of this surface in the journal."""
 ANSWER_TYPE = "application/json"
 Id = Annotated[str, Path(description="An execution's id, or a unique beginning of it.", max_length=100)]
+
+
+class _AnswerEndpoint(APIRoute):
+    """An endpoint that makes its whole answer: FastAPI need not look for its form in the function's signature."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, endpoint, **{**more, "response_model": None})
+
+
+def new_router(prefix: str, group: str) -> APIRouter:
+    """A router for the routes of a module. An operation is named in the document as its function is.
+
+    FastAPI takes a tenth of a second to describe all routes, so they are described once, for every server of the
+    process. A route asks by `service_of` whose request it has.
+    """
+    return APIRouter(
+        prefix=prefix,
+        tags=[group],
+        route_class=_AnswerEndpoint,
+        generate_unique_id_function=lambda route: route.name,
+    )
+
+
+def service_of(request: Request) -> Service:
+    """The service of the server that got this request."""
+    found: Service = request.app.state.service
+    return found
+
+
+def engine_of(request: Request) -> Engine:
+    return service_of(request).engine
 
 
 def _follows(*operations: str) -> dict[str, Any]:
@@ -34,7 +68,7 @@ def returns(
 ) -> dict[str, Any]:
     """For OpenAPI: an answer with a body of this form, or a list of such. `DescribedApp` has the form itself.
 
-    It is named, not given to FastAPI: that would make a validator of it for each route of each server.
+    It is named, not given to FastAPI: that would make a validator of it for each route.
     """
     schema: dict[str, Any] = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {

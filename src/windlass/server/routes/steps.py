@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter
-from itertools import islice
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import quote
 
-import msgspec
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query, Request
 from starlette.responses import Response
 
-from windlass.core.state import State, StepState
+from windlass.core.state import StepState
 from windlass.core.timeline import Timeline
 from windlass.core.transitions import StepStatus
-from windlass.core.view import items_of, progress, question_view, step_view, summary, waits_because, waits_for
+from windlass.core.view import items_of, progress, step_view, waits_because, waits_for
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import asked_change
-from windlass.engine.timelines import PAGE, Timelines
+from windlass.engine.timelines import PAGE
 from windlass.ports import Entry
 from windlass.server import answer_models
 from windlass.server.routes.executions import After, events_page
-from windlass.server.routes.shared import Id, answer, problems, returns
-from windlass.server.service import Service
+from windlass.server.routes.shared import Id, answer, new_router, problems, returns, service_of
 
 __all__ = ["step_list_routes"]
 
@@ -35,153 +30,117 @@ Seen = Annotated[
     int | None,
     Query(ge=0, le=2**62, description="A summary of up to a second ago will do, if it has this event."),
 ]
-GOOD_FOR = 1.0
-"""Seconds that a summary serves those who have `seen` no more than it has."""
-MOST_RECENT = 20
+
+step_list_routes = new_router("/api", "executions")
 
 
-class _MadeAnswer(NamedTuple):
-    made_at: float
-    seq: int
-    body: bytes
+@step_list_routes.get(
+    "/executions/{execution}/summary",
+    responses={200: returns(answer_models.ExecutionSummary), **problems(404, 409)},
+)
+async def summarised(request: Request, execution: Id, at: At = None, seen: Seen = None) -> Response:
+    """One execution without its steps: state, money, forecast, and what it asks."""
+    body = await service_of(request).summaries.of(execution, at, seen)
+    return Response(body, media_type="application/json")
 
-    def response(self) -> Response:
-        return Response(self.body, media_type="application/json")
 
-
-def step_list_routes(service: Service) -> APIRouter:
-    router = APIRouter(prefix="/api", tags=["executions"])
+@step_list_routes.get(
+    "/executions/{execution}/steps", responses={200: returns(answer_models.StepList), **problems(404, 409)}
+)
+async def steps(
+    request: Request,
+    execution: Id,
+    at: At = None,
+    items: Annotated[str | None, Query(max_length=400, description="The items of this foreach instead.")] = None,
+) -> Response:
+    """Its steps in the order of their dependencies, without input and output; with the stretches of their time."""
+    service = service_of(request)
     engine = service.engine
-    timelines = Timelines(engine.journal)
-    recent: dict[str, _MadeAnswer] = {}
-    sharing = asyncio.Lock()
-
-    @router.get(
-        "/executions/{execution}/summary",
-        responses={200: returns(answer_models.ExecutionSummary), **problems(404, 409)},
-    )
-    async def summarised(execution: Id, at: At = None, seen: Seen = None) -> Response:
-        """One execution without its steps: state, money, forecast, and what it asks."""
-        if at is not None or seen is None:
-            return (await _summary(execution, at)).response()
-        # Every page that looks at a running execution asks this again and again: one answer serves all of them.
-        async with sharing:
-            found = recent.get(execution)
-            if found is None or found.seq < seen or found.made_at + GOOD_FOR < time.monotonic():
-                while len(recent) >= MOST_RECENT:
-                    recent.pop(next(iter(recent)))
-                recent.pop(execution, None)
-                found = recent[execution] = await _summary(execution)
-        return found.response()
-
-    async def _summary(execution: str, at: int | None = None) -> _MadeAnswer:
-        made_at = time.monotonic()
-        head = await engine.find(execution)
-        state = (await timelines.at(head.id, at)).state
-        forecast = await engine.forecast_view(state) if at is None else None
-        found = {
-            **summary(state, forecast),
+    head = await engine.find(execution)
+    timeline = await service.timelines.at(head.id, at)
+    state = timeline.state
+    found = list(state.top_level()) if items is None else find_step(state, items).children or []
+    return answer(
+        {
+            "execution": state.id,
+            "plan": state.plan.name,
+            "status": str(state.status),
+            "reason": state.paused_for or None,
+            "progress": progress(state),
             "seq": state.seq,
             "at": state.updated_at,
-            "driven": engine.driven(head),
-            "steps": len(state.plan.steps),
-            "counts": Counter(str(step.status) for step in state.top_level()),
-            "questions": _questions(state),
+            "created": state.created_at,
+            "started": state.started_at,
+            "finished": state.finished_at,
+            "pauses": timeline.pauses,
+            "steps": [_row(timeline, step) for step in found],
         }
-        return _MadeAnswer(made_at, state.seq, msgspec.json.encode(found))
-
-    @router.get("/executions/{execution}/steps", responses={200: returns(answer_models.StepList), **problems(404, 409)})
-    async def steps(
-        execution: Id,
-        at: At = None,
-        items: Annotated[str | None, Query(max_length=400, description="The items of this foreach instead.")] = None,
-    ) -> Response:
-        """Its steps in the order of their dependencies, without input and output; with the stretches of their time."""
-        head = await engine.find(execution)
-        timeline = await timelines.at(head.id, at)
-        state = timeline.state
-        found = list(state.top_level()) if items is None else find_step(state, items).children or []
-        return answer(
-            {
-                "execution": state.id,
-                "plan": state.plan.name,
-                "status": str(state.status),
-                "reason": state.paused_for or None,
-                "progress": progress(state),
-                "seq": state.seq,
-                "at": state.updated_at,
-                "created": state.created_at,
-                "started": state.started_at,
-                "finished": state.finished_at,
-                "pauses": timeline.pauses,
-                "steps": [_row(timeline, step) for step in found],
-            }
-        )
-
-    @router.get(
-        "/executions/{execution}/forecast",
-        responses={200: returns(answer_models.StepForecasts), **problems(404, 409)},
     )
-    async def forecast_by_step(execution: Id) -> Response:
-        """When each step that is left is expected to begin and to end; waiting for a person is in no figure."""
-        head = await engine.find(execution)
-        state = (await timelines.at(head.id)).state
-        found = await engine.forecast_by_step(state)
-        rows = [
-            {"id": step, "begins_s": round(one.begins, 3), "ends_s": round(one.ends, 3), "late_s": round(one.late, 3)}
-            for step, one in (found.steps if found is not None else {}).items()
-        ]
-        at = found.at if found is not None else state.updated_at
-        return answer({"execution": head.id, "seq": state.seq, "at": at, "steps": rows})
-
-    @router.get(
-        "/executions/{execution}/steps/{step}", responses={200: returns(answer_models.OneStep), **problems(404, 409)}
-    )
-    async def one_step(execution: Id, step: StepId, at: At = None) -> Response:
-        """One step with everything: input, output, error, question, and the stretches of its time."""
-        head = await engine.find(execution)
-        timeline = await timelines.at(head.id, at)
-        found = find_step(timeline.state, step)
-        view = step_view(timeline.state, found, await engine.stale(timeline.state) if at is None else frozenset())
-        if at is None and found.approval is not None and view["question"]:
-            asked, workdir = found.approval, timeline.state.workdir
-            view["question"]["diff"] = await asyncio.to_thread(asked_change, asked, workdir)
-        return answer({"execution": head.id, "seq": timeline.state.seq, **view, **_shape(timeline, found)})
-
-    @router.get(
-        "/executions/{execution}/steps/{step}/events",
-        responses={200: returns(answer_models.EventPage), **problems(404, 409)},
-    )
-    async def step_events(
-        execution: Id, step: StepId, after: After = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
-    ) -> Response:
-        """Events of one step from the journal, in order: attempts, output, waits. Items of a foreach have their own."""
-        head = await engine.find(execution)
-        timeline = await timelines.at(head.id)
-        name = find_step(timeline.state, step).id
-        first, last = timeline.places.get(name, (1, 0))
-        found: list[Entry] = []
-        while (after := max(after, first - 1)) < last and len(found) <= limit:
-            entries = await engine.journal.read(head.id, after, min(PAGE, last - after))
-            found += [entry for entry in entries if getattr(entry.event, "step", None) == name]
-            after = entries[-1].seq if entries else last
-        return events_page(head.id, found, limit, f"/api/executions/{head.id}/steps/{quote(name, safe='')}/events")
-
-    return router
 
 
-MOST_QUESTIONS = 20
+@step_list_routes.get(
+    "/executions/{execution}/forecast",
+    responses={200: returns(answer_models.StepForecasts), **problems(404, 409)},
+)
+async def forecast_by_step(request: Request, execution: Id) -> Response:
+    """When each step that is left is expected to begin and to end; waiting for a person is in no figure."""
+    service = service_of(request)
+    engine = service.engine
+    head = await engine.find(execution)
+    state = (await service.timelines.at(head.id)).state
+    found = await engine.forecast_by_step(state)
+    rows = [
+        {"id": step, "begins_s": round(one.begins, 3), "ends_s": round(one.ends, 3), "late_s": round(one.late, 3)}
+        for step, one in (found.steps if found is not None else {}).items()
+    ]
+    at = found.at if found is not None else state.updated_at
+    return answer({"execution": head.id, "seq": state.seq, "at": at, "steps": rows})
+
+
+@step_list_routes.get(
+    "/executions/{execution}/steps/{step}", responses={200: returns(answer_models.OneStep), **problems(404, 409)}
+)
+async def one_step(request: Request, execution: Id, step: StepId, at: At = None) -> Response:
+    """One step with everything: input, output, error, question, and the stretches of its time."""
+    service = service_of(request)
+    engine = service.engine
+    head = await engine.find(execution)
+    timeline = await service.timelines.at(head.id, at)
+    found = find_step(timeline.state, step)
+    view = step_view(timeline.state, found, await engine.stale(timeline.state) if at is None else frozenset())
+    if at is None and found.approval is not None and view["question"]:
+        asked, workdir = found.approval, timeline.state.workdir
+        view["question"]["diff"] = await asyncio.to_thread(asked_change, asked, workdir)
+    return answer({"execution": head.id, "seq": timeline.state.seq, **view, **_shape(timeline, found)})
+
+
+@step_list_routes.get(
+    "/executions/{execution}/steps/{step}/events",
+    responses={200: returns(answer_models.EventPage), **problems(404, 409)},
+)
+async def step_events(
+    request: Request,
+    execution: Id,
+    step: StepId,
+    after: After = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Response:
+    """Events of one step from the journal, in order: attempts, output, waits. Items of a foreach have their own."""
+    service = service_of(request)
+    engine = service.engine
+    head = await engine.find(execution)
+    timeline = await service.timelines.at(head.id)
+    name = find_step(timeline.state, step).id
+    first, last = timeline.places.get(name, (1, 0))
+    found: list[Entry] = []
+    while (after := max(after, first - 1)) < last and len(found) <= limit:
+        entries = await engine.journal.read(head.id, after, min(PAGE, last - after))
+        found += [entry for entry in entries if getattr(entry.event, "step", None) == name]
+        after = entries[-1].seq if entries else last
+    return events_page(head.id, found, limit, f"/api/executions/{head.id}/steps/{quote(name, safe='')}/events")
+
+
 _RUNNING, _WAITING = StepStatus.RUNNING, StepStatus.WAITING
-
-
-def _questions(state: State) -> list[dict[str, Any]]:
-    found = []
-    for step in islice(state.questions.values(), MOST_QUESTIONS):
-        if (question := question_view(step)) is None:
-            continue
-        limit = {"scope": step.scope, "unit": step.unit, "needed": step.needed}
-        found.append({"step": step.id, **question, **(limit if question["kind"] == "budget" else {})})
-    return found
 
 
 def _shape(timeline: Timeline, step: StepState) -> dict[str, Any]:
