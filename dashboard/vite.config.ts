@@ -13,5 +13,5 @@ export default defineConfig({
     modulePreload: { polyfill: false },
   },
   server: { proxy: { "/api": { target: address, ws: true, headers: { authorization: `Bearer ${token}`, origin: address } } } },
-  test: { environment: "jsdom" },
+  test: { isolate: false }, // the tests are of functions alone: they share one environment
 });
