@@ -79,13 +79,14 @@ demo: install
 cluster-demo: dev
 	@$(BIN)/python scripts/cluster_demo.py
 
-# Four on two cores: much of the time of a test goes by in waiting. The rules of the house are tests of `make check`.
+# Four on two cores: much of the time of a test goes by in waiting. The tests that read code are those of `make check`.
+OF_CHECK := house typing
 test: dev
 	$(DASHBOARD) test
-	$(TESTS) -n 4 --dist worksteal tests --ignore tests/house
+	$(TESTS) -n 4 --dist worksteal tests $(addprefix --ignore tests/,$(OF_CHECK))
 
 # The rules and the engine, nearly all of it within the test's own process: a first answer in two minutes.
-FAST := $(addprefix tests/,core engine journals plan simulation typing test_jsonc.py test_prices.py test_redact.py test_schemas.py)
+FAST := $(addprefix tests/,core engine journals plan simulation test_jsonc.py test_prices.py test_redact.py test_schemas.py)
 test-fast: dev
 	$(TESTS) -n 2 --dist worksteal $(FAST) --ignore-glob 'tests/engine/test_code_*'
 
@@ -94,7 +95,7 @@ check: dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(TESTS) -q tests/house
+	$(TESTS) -q $(addprefix tests/,$(OF_CHECK))
 	$(BIN)/python scripts/openapi.py > dashboard/openapi.json
 	$(DASHBOARD) types
 	$(DASHBOARD) check

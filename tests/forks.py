@@ -6,18 +6,19 @@ files, session and terminal. What tests the start itself (encodings, imports) st
 
 from __future__ import annotations
 
-import json
+import fcntl
+import marshal
 import os
 import select
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,31 +62,56 @@ class Forked:
 
 
 class Zygote:
-    """Starts commands."""
+    """Starts commands. All workers of a session have the same process for that; the first that needs it starts it."""
 
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="wz-"))
-        """Has a `windlass` for shells, which is a fork, too."""
-        address = str(self.folder / "socket")
-        words = [sys.executable, "-IS", str(Path(__file__).with_name("windlass_shim.py")), PROGRAM, address]
-        (self.folder / "windlass").write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        (self.folder / "windlass").chmod(0o755)
-        with socket.socket(socket.AF_UNIX) as shims:
-            shims.bind(address)
-            shims.listen(128)  # from now on: a shim waits until all is imported
-            self._process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("zygote.py")), str(shims.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8", **_measured()},
-                pass_fds=[shims.fileno()],
-            )
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        """Has a `windlass` for shells, which is a fork, too, and a `forked-python` for scripts."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection = socket.socket(socket.AF_UNIX)
         self._lock = threading.Lock()
+        with _locked(folder):
+            try:
+                self._connection.connect(self._address)
+            except (FileNotFoundError, ConnectionRefusedError):  # there is none, or it was killed
+                self._process = self._begin()
+            self._say({"worker": True})
+
+    @property
+    def _address(self) -> str:
+        return str(self.folder / "socket")
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        for name, program in (("windlass", PROGRAM), ("forked-python", sys.executable)):
+            shim = str(Path(__file__).with_name("windlass_shim.py"))
+            words = [sys.executable, "-IS", shim, program, self._address]
+            (self.folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            (self.folder / name).chmod(0o755)
+        with suppress(FileNotFoundError):
+            os.unlink(self._address)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(self._address)
+            listening.listen(128)  # from now on: clients wait until all is imported
+            self._connection.connect(self._address)
+            words = [sys.executable, str(Path(__file__).with_name("zygote.py"))]
+            return subprocess.Popen(
+                [*words, str(self.folder), str(listening.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8", **_measured()},
+                pass_fds=[listening.fileno()],
+                start_new_session=True,  # a signal to this worker's group is not meant for the others' commands
+            )
 
     def close(self) -> None:
-        self._process.communicate()
-        shutil.rmtree(self.folder)
+        """Leave it to the others, or see it end if there are none. What was started and not waited for is killed."""
+        self._connection.shutdown(socket.SHUT_WR)
+        while self._connection.recv(4096):
+            pass
+        self._connection.close()
+        if self._process is not None and not self.folder.exists():
+            self._process.wait()
 
     def start(
         self,
@@ -112,19 +138,41 @@ class Zygote:
         }
         for name in ("out", "err"):
             Path(request[name]).touch()
-        return Forked(self, int(self._ask(request)["pid"]))
+        return Forked(self, self._ask(request))
 
     def reap(self, pid: int) -> int:
-        return int(self._ask({"wait": pid})["exit"])
+        return self._ask({"wait": pid})
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+    def end_drivers(self, folder: Path) -> int:
+        """Kill the detached drivers of that folder. Gives their number."""
+        return self._ask({"end_drivers": f"{folder}/"})
+
+    def _ask(self, request: dict[str, Any]) -> int:
         with self._lock:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+            self._say(request)
+            answer = self._connection.recv(4, socket.MSG_WAITALL)
+        assert len(answer) == 4, "the zygote has ended"
+        return int.from_bytes(answer, "little", signed=True)
+
+    def _say(self, request: dict[str, Any]) -> None:
+        told = marshal.dumps(request)
+        self._connection.sendall(len(told).to_bytes(4, "little") + told)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a zygote's folder, which is made if need be: a zygote that ends removes it under that lock."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            lock = (folder / "lock").open("w")
+        except FileNotFoundError:
+            continue
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock.fileno()).st_nlink:  # it is still there
+                yield
+                return
 
 
 def _measured() -> dict[str, str]:
@@ -134,5 +182,8 @@ def _measured() -> dict[str, str]:
 
 @cache
 def shared_zygote() -> Zygote:
-    """The one of this worker, made when it is first needed; `conftest.py` closes it."""
-    return Zygote()
+    """Return the one of this session, which starts when it is first needed; `conftest.py` closes it."""
+    if session := os.environ.get("PYTEST_XDIST_TESTRUNUID"):
+        # The parent is the same for all workers; another one's is a session that a test of this one has started.
+        return Zygote(Path(tempfile.gettempdir()) / f"wz-{os.getppid()}-{session}")
+    return Zygote(Path(tempfile.mkdtemp(prefix="wz-")))

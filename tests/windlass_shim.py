@@ -37,7 +37,8 @@ def main() -> None:
     for number in early:
         os.kill(command, number)
     select.select([os.pidfd_open(command)], [], [])
-    zygote.sendall(b"?")
+    told = marshal.dumps({"wait": command})
+    zygote.sendall(len(told).to_bytes(4, "little") + told)
     code = int.from_bytes(zygote.recv(4), "little", signed=True)
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)

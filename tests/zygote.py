@@ -1,25 +1,35 @@
 """Run by the tests: the real command line, a fork away, so that thousands of commands import it once.
 
-Reads one JSON object a line and answers with one: `{"argv", "env", "cwd", "in", "out", "err"}` forks a process that
-runs `windlass ARGV` and gives `{"pid"}`; `{"wait": PID}` gives `{"exit"}` when that process has ended. The process is
-what the `windlass` command would be: its environment is read anew, `WINDLASS_FAULT` too. `forks.py` is the other end.
+One such process serves all workers of a session, at a Unix socket in its folder. A message to it is a length of four
+bytes and a dictionary as `marshal` writes it; it answers with a number of four bytes.
 
-At the socket whose descriptor it is told it serves `windlass_shim.py`, by which a shell starts commands in the same
-way: the shim hands over its standard streams, and a command whose shim was killed is killed.
+    {"worker": True}            a worker of the tests is there; no answer. When the last one has gone, the zygote ends
+    {"argv", "env", "cwd", …}   runs `windlass ARGV`, or a Python script, in a fork, and gives its process. `in`, `out`
+                                and `err` are files, or three descriptors come with the message
+    {"wait": PID}               gives the exit code of a process that this client had started, and that has ended
+    {"end_drivers": FOLDER}     kills the drivers that have to do with that folder, and gives their number
+
+The process is what the `windlass` command would be: its environment is read anew, `WINDLASS_FAULT` too. It is killed
+when its client goes away without having waited for it: a worker (`forks.py`) or a shim (`windlass_shim.py`, by which a
+shell starts commands). A driver is not: a command that starts one asks for it here, and it goes on without that command
+and may outlive everything but the zygote. The exit code of a driver is a second answer to its client, if that is still
+there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import importlib
-import json
 import marshal
 import os
 import pkgutil
 import random
 import resource
-import select
+import runpy
+import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -29,6 +39,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import windlass.cli.detach
 import windlass.faults
 from windlass.cli.app import COMMANDS, app
 from windlass.cli.entry import main as windlass_command
@@ -104,6 +115,8 @@ def run(request: dict[str, Any]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN if request.get("deaf") else signal.default_int_handler)
     if request.get("session"):
         os.setsid()
+    else:
+        os.setpgid(0, 0)  # a signal to its group reaches neither the zygote nor the commands of others
     for number, name in enumerate(("in", "out", "err")):
         given = request[name]
         if isinstance(given, str):  # a terminal is the session's own
@@ -119,7 +132,12 @@ def run(request: dict[str, Any]) -> int:
     importlib.reload(windlass.faults)
     sys.argv = request["argv"]
     try:
-        windlass_command()
+        if sys.argv[0] == sys.executable:
+            del sys.argv[0]
+            sys.path[0] = str(Path(sys.argv[0]).parent)
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        else:
+            windlass_command()
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 1 if exit_.code else 0
     finally:
@@ -144,77 +162,203 @@ def start(request: dict[str, Any], ours: list[int]) -> int:
     os._exit(code)
 
 
-def _received(connection: socket.socket) -> bytes:
-    """What a shim has said; nothing if it was killed."""
-    with suppress(ConnectionError):
-        return connection.recv(65536)
-    return b""
+class DriverFork:
+    """A driver that a command has started, with what the command needs of `subprocess.Popen`."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        request = {
+            "argv": [str(Path(windlass.__file__).with_name("__main__.py")), *command[command.index("windlass") + 1 :]],
+            "env": dict(os.environ),
+            "cwd": os.getcwd(),
+            "driver": True,
+            "session": True,
+            "deaf": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+            "largest_file": max(resource.getrlimit(resource.RLIMIT_FSIZE)[0], 0),
+        }
+        told = marshal.dumps(request)
+        self._zygote = socket.socket(socket.AF_UNIX)
+        self._zygote.connect(f"{FOLDER}/socket")
+        with log.open("ab") as output, open(os.devnull, "rb") as nothing:
+            streams = [nothing.fileno(), output.fileno(), output.fileno()]
+            socket.send_fds(self._zygote, [len(told).to_bytes(4, "little")], streams)
+            self._zygote.sendall(told)
+            self.pid = int.from_bytes(self._zygote.recv(4), "little")
+        self._zygote.setblocking(False)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            with suppress(BlockingIOError):
+                self.returncode = int.from_bytes(self._zygote.recv(4), "little", signed=True)
+        return self.returncode
 
 
-class Shims:
-    """The commands that shims have started, each with the connection to its shim."""
+class ForkClient:
+    """A worker, a shim, or a command that has started a driver."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.worker = False
+        self.commands: set[int] = set()
+        """What it has started and not yet waited for."""
+        self.streams: list[int] = []
+        """Descriptors that came with a message which is not complete yet."""
+        self._said = b""
+
+    def requests(self) -> list[dict[str, Any]] | None:
+        """Read what there is, without waiting for the rest of it; None at the end."""
+        try:
+            said, streams, *_ = socket.recv_fds(self.connection, 65536, 3)
+        except ConnectionError:
+            return None
+        self.streams += streams
+        self._said += said
+        found = []
+        while len(self._said) >= 4 and len(self._said) >= (end := 4 + int.from_bytes(self._said[:4], "little")):
+            found.append(marshal.loads(self._said[4:end]))
+            self._said = self._said[end:]
+        return found if said else None
+
+    def answer(self, number: int) -> None:
+        with suppress(OSError):  # it was killed just now, which is seen at the next look
+            self.connection.sendall(number.to_bytes(4, "little", signed=True))
+
+
+class Unwaited:
+    """A process whose end nobody asks for: a driver, or what its client left behind."""
+
+    def __init__(self, pid: int, words: list[str], client: ForkClient | None = None) -> None:
+        self.pid, self.words, self.client = pid, words, client
+        self.handle = os.pidfd_open(pid)
+
+    def fileno(self) -> int:
+        return self.handle
+
+
+class ForkServer:
+    """Serves all clients in turn. It waits for none of them, and for no process that has not ended."""
 
     def __init__(self, listening: socket.socket) -> None:
         self._listening = listening
-        self._commands: dict[socket.socket, int] = {}
+        self._clients: set[ForkClient] = set()
+        self._unwaited: dict[int, Unwaited] = {}
+        self._last: socket.socket | None = None  # to the last worker, which is not told of the end before it comes
+        self._ready = selectors.DefaultSelector()
+        self._ready.register(listening, selectors.EVENT_READ)
 
-    @property
-    def descriptors(self) -> list[int]:
-        return [self._listening.fileno(), *(connection.fileno() for connection in self._commands)]
+    def serve(self) -> None:
+        """Serve until no worker is left. Then nothing that was started is left either, nor is the folder."""
+        while True:
+            if self._has_workers():
+                self._last = None
+            wanted = self._look(None if self._has_workers() else 0)
+            if not wanted and not self._has_workers():
+                with open(f"{FOLDER}/lock", "w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)  # no worker comes meanwhile
+                    if not self._look(0):
+                        self._end()
+                        return
 
-    def serve(self, descriptor: int, ours: list[int]) -> None:
-        """Do what is wanted at one of the descriptors."""
-        if descriptor == self._listening.fileno():
-            connection, _ = self._listening.accept()
-            self._begin(connection, [*ours, connection.fileno()])
-            return
-        connection = next(one for one in self._commands if one.fileno() == descriptor)
-        pid = self._commands.pop(connection)
-        with connection:
-            if not _received(connection):  # the shim was killed
-                os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            with suppress(OSError):  # nobody is there to be told
-                connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "little", signed=True))
+    def _has_workers(self) -> bool:
+        return any(client.worker for client in self._clients)
 
-    def _begin(self, connection: socket.socket, ours: list[int]) -> None:
-        """Read a length and as many bytes, with which three descriptors come; answer with the command's process."""
-        data, streams, *_ = socket.recv_fds(connection, 65536, 3)
-        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
-            if not (more := _received(connection)):
-                break  # the shim was killed before it had said all
-            data += more
-        else:
-            request = marshal.loads(data[4:])
-            request |= zip(("in", "out", "err"), streams, strict=True)
-            pid = self._commands[connection] = start(request, ours)
-            with suppress(OSError):  # it was killed just now: `serve` sees that
-                connection.sendall(pid.to_bytes(4, "little"))
+    def _look(self, patience: float | None) -> bool:
+        """Do what is wanted by now; tell if anything was."""
+        ready = self._ready.select(patience)
+        for key, _ in ready:
+            if key.fileobj is self._listening:
+                self._accept()
+            elif isinstance(key.data, ForkClient):
+                self._hear(key.data)
+            else:
+                self._reap(key.data)
+        return bool(ready)
+
+    def _accept(self) -> None:
+        connection, _ = self._listening.accept()
+        client = ForkClient(connection)
+        self._clients.add(client)
+        self._ready.register(connection, selectors.EVENT_READ, client)
+
+    def _hear(self, client: ForkClient) -> None:
+        requests = client.requests()
+        for request in requests or ():
+            if "worker" in request:
+                client.worker = True
+            elif "wait" in request:
+                client.commands.remove(request["wait"])
+                _, status = os.waitpid(request["wait"], 0)
+                client.answer(os.waitstatus_to_exitcode(status))
+            elif "end_drivers" in request:
+                client.answer(self._end_drivers(request["end_drivers"]))
+            else:
+                self._begin(client, request)
+        if requests is None:
+            self._forget(client)
+
+    def _begin(self, client: ForkClient, request: dict[str, Any]) -> None:
+        streams, client.streams = client.streams, []
+        request |= zip(("in", "out", "err"), streams, strict=bool(streams))
+        pid = start(request, self._descriptors())
         for stream in streams:
             os.close(stream)
+        if request.get("driver"):
+            self._leave(Unwaited(pid, [*request["argv"], request["cwd"]], client))
+        else:
+            client.commands.add(pid)
+        client.answer(pid)
 
+    def _descriptors(self) -> list[int]:
+        """All that a fork must not keep: another's pipe would not end with it."""
+        streams = [stream for client in self._clients for stream in client.streams]
+        last = [self._last.fileno()] if self._last else []
+        return [self._ready.fileno(), *self._ready.get_map(), *streams, *last]
 
-def main() -> None:
-    sys.path[0] = str(Path(sys.executable).parent)  # as the command has it: no module of the tests is found
-    preload()
-    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
-    shims = Shims(socket.socket(fileno=int(sys.argv[1])))
-    while True:
-        ours = [requests.fileno(), answers.fileno(), *shims.descriptors]
-        for ready in select.select([ours[0], *shims.descriptors], [], [])[0]:
-            if ready != requests.fileno():
-                shims.serve(ready, ours)
-                break  # the descriptors may be others now
-            if not (line := requests.readline()):
-                return
-            request = json.loads(line)
-            if "wait" in request:
-                _, status = os.waitpid(request["wait"], 0)
-                answer = {"exit": os.waitstatus_to_exitcode(status)}
-            else:
-                answer = {"pid": start(request, ours)}
-            print(json.dumps(answer), file=answers, flush=True)
+    def _forget(self, client: ForkClient) -> None:
+        """End what it has started: nobody waits for that now."""
+        self._clients.remove(client)
+        self._ready.unregister(client.connection)
+        if client.worker and not self._has_workers():
+            self._last = client.connection
+        else:
+            client.connection.close()
+        for stream in client.streams:
+            os.close(stream)
+        for pid in client.commands:
+            os.kill(pid, signal.SIGKILL)
+            self._leave(Unwaited(pid, []))
+
+    def _leave(self, process: Unwaited) -> None:
+        self._unwaited[process.pid] = process
+        self._ready.register(process, selectors.EVENT_READ, process)
+
+    def _reap(self, process: Unwaited) -> None:
+        del self._unwaited[process.pid]
+        self._ready.unregister(process)
+        os.close(process.handle)
+        _, status = os.waitpid(process.pid, 0)
+        if process.client in self._clients:
+            process.client.answer(os.waitstatus_to_exitcode(status))
+
+    def _end_drivers(self, folder: str) -> int:
+        """Kill the drivers that belong there. A fork has no words of its own by which others could find it."""
+        found = [one.pid for one in self._unwaited.values() if any(folder in f"{word}/" for word in one.words)]
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+        return len(found)
+
+    def _end(self) -> None:
+        for pid in [*self._unwaited, *(pid for client in self._clients for pid in client.commands)]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        shutil.rmtree(FOLDER)
 
 
 if __name__ == "__main__":
-    main()
+    FOLDER = sys.argv[1]
+    sys.path[0] = str(Path(sys.executable).parent)  # as the command has it: no module of the tests is found
+    preload()
+    assert callable(windlass.cli.detach._leave_running)
+    windlass.cli.detach._leave_running = DriverFork
+    server = ForkServer(socket.socket(fileno=int(sys.argv[2])))  # keeps its connections open to the very end
+    server.serve()

@@ -138,7 +138,8 @@ async def test_g1_after_the_end_there_is_no_process_descriptor_or_file_left(comp
     descriptors, files = set(os.listdir("/proc/self/fd")), set(compiled_cache.iterdir())
     async with Supervisor() as supervisor:
         sandbox = WasmSandbox(supervisor, compiled_cache, most=2)
-        for sample in (SAMPLES[0], *(sample for sample in SAMPLES if sample.name.startswith("flooding"))):
+        flooding = [sample for sample in SAMPLES if sample.name.startswith("flooding")]
+        for sample in (SAMPLES[0], *flooding[:3]):
             await run_program(sandbox, program(sample.source, sample.limits))
         left_open = await sandbox.open(program("await tools.echo({})"))
         await left_open.begin()

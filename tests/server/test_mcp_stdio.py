@@ -16,6 +16,7 @@ from waiting import PATIENCE
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
+    from forks import Zygote
 
 PROGRAM = str(Path(sys.executable).with_name("windlass"))
 GATE = "until [ -e open ]; do sleep 0.02; done; printf open"
@@ -148,11 +149,11 @@ async def test_i6_secrets_of_the_environment_do_not_reach_the_client(project: Pr
 class Raw:
     """A client that looks at every byte."""
 
-    def __init__(self, project: Project, logs: Path, *arguments: str) -> None:
+    def __init__(self, project: Project, logs: Path, program: str = PROGRAM) -> None:
         self.err = logs / "mcp.err"
         with self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [PROGRAM, "mcp", *arguments],
+                [program, "mcp"],
                 env=project.env,
                 cwd=project.path,
                 stdin=subprocess.PIPE,
@@ -214,8 +215,8 @@ def test_i2_a_person_who_starts_it_is_told_what_it_is_and_can_leave(project: Pro
 
 
 @pytest.mark.parametrize("number", [2, 15])
-async def test_i2_a_signal_ends_it_at_once(project: Project, tmp_path: Path, number: int) -> None:
-    server = Raw(project, tmp_path)
+async def test_i2_a_signal_ends_it_at_once(project: Project, tmp_path: Path, zygote: Zygote, number: int) -> None:
+    server = Raw(project, tmp_path, str(zygote.folder / "windlass"))
     server.initialize()
     server.process.send_signal(number)
     assert server.process.wait(PATIENCE) == -number

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forks import shared_zygote
 from waiting import PATIENCE
 
 import windlass
@@ -20,7 +21,7 @@ from windlass.process import Supervisor
 from windlass.settings import McpServerSettings
 from windlass.tools.mcp import McpServer, McpTools
 
-__all__ = ["SERVERS", "World", "installed", "odd", "raw", "run", "started", "world"]
+__all__ = ["SERVERS", "World", "forked_python", "installed", "odd", "raw", "run", "started", "world"]
 
 HERE = Path(__file__).parent
 SERVERS = HERE.parents[2] / ".venv" / "mcp-servers"
@@ -39,10 +40,16 @@ def raw(behaviour: str, *, timeout: float = PATIENCE, name: str = "") -> McpServ
     return McpServer(name or behaviour, McpServerSettings(command=sys.executable, args=args, timeout=timeout))
 
 
-def odd(**more: Any) -> McpServer:
+def odd(*, fresh: bool = False, **more: Any) -> McpServer:
+    """The odd server: a fork of a process that has its packages, unless a test is about its process."""
     args = (str(HERE / "odd_server.py"),)
     told = {"timeout": PATIENCE, **more}
-    return McpServer("odd", McpServerSettings(command=sys.executable, args=args, **told))
+    command = sys.executable if fresh else str(forked_python())
+    return McpServer("odd", McpServerSettings(command=command, args=args, **told))
+
+
+def forked_python() -> Path:
+    return shared_zygote().folder / "forked-python"
 
 
 def started(folder: Path) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from mcp_world import HERE, world
+from mcp_world import HERE, forked_python, world
 from ports import KeptPort
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -39,7 +38,7 @@ async def hosted(folder: Path, port: int = 0) -> AsyncIterator[int]:
     kept = KeptPort()
     port = port or kept.number
     async with Supervisor() as supervisor:
-        argv = [sys.executable, str(HERE / "odd_server.py"), str(port)]
+        argv = [str(forked_python()), str(HERE / "odd_server.py"), str(port)]
         process = await supervisor.spawn(argv, cwd=str(folder), env={"PATH": "/bin"})
         while True:
             line = await process.stderr.readline()

@@ -87,7 +87,7 @@ async def test_the_time_that_the_settings_give_a_server_ends_a_use(project: Proj
 async def test_a_server_that_dies_is_a_transient_failure_with_its_last_words_and_the_next_use_starts_it_again(
     tmp_path: Path,
 ) -> None:
-    async with world(tmp_path, odd()) as mcp:
+    async with world(tmp_path, odd(fresh=True)) as mcp:
         with pytest.raises(ToolError, match=r"ended with code 3.*these are my last words") as caught:
             await mcp.use("mcp.odd.die", code=3)
         assert (caught.value.failure.category, caught.value.failure.kind) == (Category.TRANSIENT, CUT_OFF)
