@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from forks import shared_zygote
 from waiting import PATIENCE
 
 import windlass
@@ -78,7 +78,7 @@ async def an_engine(home: Path) -> AsyncIterator[Engine]:
             "services": {"mail": {"smtp": "127.0.0.1:9", "sender": "w@example.com", "security": "none"}},
             "recipients": ["*@example.com"],
         },
-        "mcp": {"odd": {"command": sys.executable, "args": [str(ODD_SERVER)]}},
+        "mcp": {"odd": {"command": str(shared_zygote().folder / "forked-python"), "args": [str(ODD_SERVER)]}},
     }
     async with windlass.open(home, tools=[word_count], **flags) as engine:
         assert engine.shelf is not None
