@@ -28,6 +28,7 @@ from windlass.testing import Reply, ScriptedModel
 __all__ = [
     "ALLOWED",
     "MODEL",
+    "PRICED",
     "SEEING",
     "Bench",
     "needs_opencode",
@@ -40,6 +41,13 @@ __all__ = [
 MODEL = "scripted/scripted"
 SEEING = "scripted/seeing"
 """A model that takes images."""
+PRICED = "scripted/priced"
+"""A model whose price is in OpenCode's settings: dollars for a million tokens in and out."""
+PRICE = {"input": 1000, "output": 2000}
+ENGINE_HAS = {"BANK_PASSWORD": "hidden", "GROQ_API_KEY": "named", "OPENCODE_SERVER_PASSWORD": "theirs"}
+"""What stands in the engine's environment, too. OpenCode is to have the second of them alone."""
+STEP_HAS = {"EXTRA": "asked for"}
+"""What a step's own environment has."""
 WINDOW = {"context": 1_000_000, "output": 32_000}
 IMAGES_TOO = {"input": ["text", "image"], "output": ["text"]}
 ALLOWED = Permissions(mode="allow")
@@ -66,6 +74,7 @@ def settings(base_url: str, **more: Any) -> dict[str, Any]:
         "models": {
             "scripted": {"name": "Scripted", "limit": WINDOW},
             "seeing": {"name": "Seeing", "limit": WINDOW, "attachment": True, "modalities": IMAGES_TOO},
+            "priced": {"name": "Priced", "limit": WINDOW, "cost": PRICE},
         },
     }
     return {
@@ -123,7 +132,7 @@ class Bench:
 
     @property
     def env(self) -> dict[str, str]:
-        return user_environment(self.user)
+        return {**user_environment(self.user), **ENGINE_HAS}
 
     def configure(self, **more: Any) -> None:
         """The user's own settings."""
@@ -135,13 +144,19 @@ class Bench:
         own = {name: words.pop(name) for name in ("contract", "retries") if name in words}
         return OpenCodeRunner(deps(self.supervisor, **words), **own)
 
+    def runner_beside(self, **how: Any) -> OpenCodeRunner:
+        """Another runner that works on the servers of the first one: a start takes seconds."""
+        made = self.another_runner(**how)
+        made._pool = self.runner._pool
+        return made
+
     def model(self, *script: Reply) -> ScriptedModel:
         return ScriptedModel(script, port=self.port)
 
     def request(self, prompt: str, *, workdir: Path | None = None, system: str = "", **how: Any) -> AgentRequest:
         self._count += 1
         folder = workdir or self.folder()
-        words: dict[str, Any] = {"model": MODEL, "permissions": ALLOWED, "env": {}, **how}
+        words: dict[str, Any] = {"model": MODEL, "permissions": ALLOWED, "env": STEP_HAS, **how}
         return AgentRequest(
             id=f"execution:step:{self._count}",
             task=prompt,

@@ -169,7 +169,7 @@ async def broken(world: World) -> tuple[Category, str, bool]:
         (VERSION + "echo 'out of luck' >&2; exit 3\n", Category.TRANSIENT, "its stderr: out of luck"),
         (VERSION + "echo \"error: unknown option '--x'\" >&2; exit 1\n", Category.CONFIGURATION, "our arguments"),
         (VERSION + "echo hello; echo '[1]'; exit 0\n", Category.CONFIGURATION, "spoke no protocol, but 'hello\\n[1]'"),
-        (VERSION + "exec yes meow\n", Category.RESOURCE, "more than 1 MiB that are no JSON, such as 'meow"),
+        (VERSION + "exec yes meow\n", Category.RESOURCE, "more than 1 MiB that are no JSON, such as '"),
         (VERSION + "kill -KILL $$\n", Category.RESOURCE, "ended by SIGKILL before"),
         (VERSION + "kill -SEGV $$\n", Category.TRANSIENT, "ended by SIGSEGV before"),
         (

@@ -22,19 +22,7 @@ DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 """A PNG image of one pixel."""
 
 
-async def test_a5_its_own_tool_shows_an_image_to_the_model(tmp_path: Path) -> None:
-    image = tmp_path / "work" / "dot.png"
-    script = [Reply.use("Read", {"file_path": str(image)}), Reply.say("A dot.")]
-    async with claude_world(tmp_path, script) as world:
-        image.parent.mkdir(exist_ok=True)
-        image.write_bytes(base64.b64decode(DOT))
-        result = await world.runner.run(world.request("what is in dot.png?"), FakeHost())
-    world.model.check()
-    assert result.output == "A dot."
-    assert '"type": "image"' in json.dumps(world.model.requests[1].body)
-
-
-async def test_a2_a_turn_writes_a_real_file_and_tells_all_of_it_as_it_happens(tmp_path: Path) -> None:
+async def test_a2_a_turn_writes_a_real_file_and_tells_all_of_it_and_what_it_could_not_heed(tmp_path: Path) -> None:
     target = tmp_path / "work" / "greeting.txt"
     script = [
         Reply.use("Write", {"file_path": str(target), "content": "hello\n"}, text="I write it.", tokens_in=100),
@@ -42,7 +30,7 @@ async def test_a2_a_turn_writes_a_real_file_and_tells_all_of_it_as_it_happens(tm
     ]
     host = FakeHost()
     async with claude_world(tmp_path, script) as world:
-        result = await world.runner.run(world.request("write a greeting"), host)
+        result = await world.runner.run(world.request("write a greeting", temperature=0.2), host)
         assert world.left() == []
     world.model.check()
     assert (result.failure, result.interrupted, result.success) == (None, False, True)
@@ -61,19 +49,30 @@ async def test_a2_a_turn_writes_a_real_file_and_tells_all_of_it_as_it_happens(tm
     assert (usage.source, usage.model) == ("runtime", MODEL)
     assert (host.usages[-1].tokens_in, host.usages[-1].tokens_out) == (served.tokens_in, served.tokens_out)
     assert "You are a tester." in world.model.requests[0].system
+    assert result.adjustments == ("Claude Code takes no temperature: left out",)
+    assert result.metadata["version"].startswith("2.")
+    assert (result.metadata["model"], result.metadata["turns"]) == (MODEL, 2)
+    tools = world.model.requests[0].tools
+    assert {"Write", "Bash", "Agent"} <= set(tools)
+    asks_to_choose = {"AskUserQuestion", "CronCreate", "ScheduleWakeup"}
+    assert not asks_to_choose & set(tools), "nobody is there to choose"
 
 
 def write(path: Path, text: str = "x", **how: Any) -> Reply:
     return Reply.use("Write", {"file_path": str(path), "content": text}, **how)
 
 
-async def test_e2_the_cost_is_known_while_it_runs_where_there_are_prices(tmp_path: Path) -> None:
-    reading = {"file_path": str(tmp_path / "note.txt")}
-    (tmp_path / "note.txt").write_text("a note")
-    script = [Reply.use("Read", reading, tokens_in=1000, tokens_out=10), Reply.say("read", tokens_in=2000)]
+async def test_a5_e2_it_shows_an_image_to_the_model_and_the_cost_is_known_while_it_runs(tmp_path: Path) -> None:
+    image = tmp_path / "dot.png"
+    image.write_bytes(base64.b64decode(DOT))
+    reading = {"file_path": str(image)}
+    script = [Reply.use("Read", reading, tokens_in=1000, tokens_out=10), Reply.say("A dot.", tokens_in=2000)]
     host = FakeHost()
     async with claude_world(tmp_path, script, prices=Prices()) as world:
-        result = await world.runner.run(world.request(), host)
+        result = await world.runner.run(world.request("what is in dot.png?"), host)
+    world.model.check()
+    assert result.output == "A dot."
+    assert '"type": "image"' in json.dumps(world.model.requests[1].body)
     after_one = next(usage for usage in host.usages if usage.tokens_out == 10)
     assert after_one.usd == pytest.approx((1000 * 3 + 10 * 15) / 1e6)
     assert after_one.source == "prices"
@@ -84,66 +83,73 @@ async def test_e2_the_cost_is_known_while_it_runs_where_there_are_prices(tmp_pat
 # --- permissions ------------------------------------------------------------------------------------
 
 
-async def test_a2_in_mode_ask_a_person_decides_about_exactly_this_use(tmp_path: Path) -> None:
-    yes, no = tmp_path / "work" / "yes.txt", tmp_path / "work" / "no.txt"
-    host = FakeHost(lambda asked: Answer(asked.input["file_path"] == str(yes), "not this one"))
-    async with claude_world(tmp_path, [write(yes), write(no), Reply.say("one of two")]) as world:
+async def test_a2_in_mode_ask_a_person_decides_about_exactly_this_use_and_no_answer_is_no_yes(tmp_path: Path) -> None:
+    yes, broken, no = files = [tmp_path / "work" / name for name in ("yes.txt", "broken.txt", "no.txt")]
+
+    def answer(asked: Asked) -> Answer:
+        if asked.input["file_path"] == str(broken):
+            raise OSError("the journal is gone")
+        return Answer(asked.input["file_path"] == str(yes), "not this one")
+
+    host = FakeHost(answer)
+    async with claude_world(tmp_path, [*map(write, files), Reply.say("one of three")]) as world:
         result = await world.runner.run(world.request(permissions=Permissions(mode="ask")), host)
     world.model.check()
-    assert [(asked.tool, asked.input["file_path"]) for asked in host.asks] == [("Write", str(yes)), ("Write", str(no))]
-    assert (yes.exists(), no.exists()) == (True, False)
+    assert [(asked.tool, asked.input["file_path"]) for asked in host.asks] == [("Write", str(file)) for file in files]
+    assert [file.exists() for file in files] == [True, False, False]
     assert result.success
-    assert result.adjustments == (f"Write {no} was denied: not this one",)
+    assert result.adjustments == (
+        f"Write {broken} was denied: no person could be asked: the journal is gone",
+        f"Write {no} was denied: not this one",
+    )
     assert "not this one" in world.model.requests[-1].tool_results[0]
 
 
-async def test_a2_mode_deny_denies_unasked_and_reading_needs_no_permission(tmp_path: Path) -> None:
-    target = tmp_path / "work" / "a.txt"
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "notes.txt").write_text("a line to read")
-    script = [
-        Reply.use("Read", {"file_path": str(tmp_path / "work" / "notes.txt")}),
-        write(target),
-        Reply.say("could not"),
-    ]
-    host = FakeHost()
-    async with claude_world(tmp_path, script) as world:
-        result = await world.runner.run(world.request(permissions=Permissions(mode="deny")), host)
+@pytest.mark.parametrize("mode", ["ask", "deny"])
+async def test_c6_a_rule_for_all_files_leaves_out_those_that_git_obeys(
+    tmp_path: Path, mode: Literal["ask", "deny"]
+) -> None:
+    """Mode `deny` denies the command unasked, and reading needs no permission in either."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "notes.txt").write_text("a line to read")
+    files = [work / "a.txt", work / ".git" / "hooks" / "pre-commit", work / ".git" / "info" / "exclude"]
+    reading = Reply.use("Read", {"file_path": str(work / "notes.txt")})
+    touching = Reply.use("Bash", {"command": f"touch {work / 'b.txt'}", "description": "touch"})
+    async with claude_world(tmp_path, [reading, touching, *map(write, files), Reply.say("done")]) as world:
+        host = FakeHost(lambda asked: Answer("exclude" in asked.input.get("file_path", "")))
+        rules = Permissions(mode=mode, allow=("Write", "Write(*/.git/info/*)"))
+        result = await world.runner.run(world.request(permissions=rules), host)
+    assert result.success
     assert "a line to read" in world.model.requests[1].tool_results[0]
-    assert not target.exists()
-    assert (host.asks, result.success) == ([], True)
-    assert result.adjustments == (f"Write {target} was denied: this step may not use it",)
+    assert [asked.input["file_path"] for asked in host.asks if asked.tool == "Write"] == [str(it) for it in files[1:]]
+    assert [file.exists() for file in files] == [True, False, True]
+    assert not (work / "b.txt").exists()
+    assert [asked.tool for asked in host.asks] == ["Bash"] * (mode == "ask") + ["Write"] * 2
+    if mode == "deny":
+        assert result.adjustments[0] == f"Bash touch {work / 'b.txt'} was denied: this step may not use it"
 
 
-async def test_a2_lists_decide_without_a_question_and_deny_is_stronger(tmp_path: Path) -> None:
+async def test_a2_lists_decide_without_a_question_and_deny_is_stronger_by_an_older_name_too(tmp_path: Path) -> None:
+    """The runtime offers subagents as `Agent`; roles know them as `Task`."""
     touched, other = tmp_path / "work" / "touched", tmp_path / "work" / "other"
     script = [
         Reply.use("Bash", {"command": f"touch {touched}", "description": "touch"}),
         write(other),
         Reply.say("done"),
     ]
-    permissions = Permissions(mode="ask", allow=("Bash(touch:*)", "Write", "files.*"), deny=("Write",))
+    permissions = Permissions(mode="ask", allow=("Bash(touch:*)", "Write", "files.*"), deny=("Write", "Task"))
     host = FakeHost()
     async with claude_world(tmp_path, script) as world:
         result = await world.runner.run(world.request(permissions=permissions), host)
     assert (touched.exists(), other.exists(), host.asks) == (True, False, [])
-    assert "Write" not in world.model.requests[0].tools
+    assert not {"Write", "Agent"} & set(world.model.requests[0].tools)
     assert result.adjustments == ("permission rule 'files.*' is none of Claude Code's: left out",)
 
 
-async def test_a2_a_role_with_few_tools_has_no_others_and_nobody_is_asked_to_choose(tmp_path: Path) -> None:
-    script = [Reply.say("one"), Reply.say("two")]
-    async with claude_world(tmp_path, script) as world:
-        few = Permissions(mode="allow", tools=("Read", "Bash(git log:*)"))
-        await world.runner.run(world.request(permissions=few), FakeHost())
-        await world.runner.run(world.request(), FakeHost())
-    first, second = world.model.requests
-    assert set(first.tools) == {"Read", "Bash"}
-    assert {"Write", "Bash"} <= set(second.tools)
-    assert not {"AskUserQuestion", "CronCreate", "ScheduleWakeup"} & set(second.tools)
-
-
-async def test_a2_a_role_that_has_a_tool_for_some_uses_has_it_for_no_others(tmp_path: Path) -> None:
+async def test_a2_a_role_with_few_tools_has_no_others_nor_one_that_it_has_for_some_uses_for_more(
+    tmp_path: Path,
+) -> None:
     work = tmp_path / "work"
     script = [
         Reply.use("Bash", {"command": f"touch {work / 'a'}", "description": "touch"}),
@@ -155,48 +161,11 @@ async def test_a2_a_role_that_has_a_tool_for_some_uses_has_it_for_no_others(tmp_
         some = Permissions(mode="allow", allow=("Bash",), tools=("Read", "Bash(touch:*)"))
         result = await world.runner.run(world.request(permissions=some), host)
     world.model.check()
+    assert set(world.model.requests[0].tools) == {"Read", "Bash"}
     assert [name for name in "abc" if (work / name).exists()] == ["a"]
     assert result.adjustments == (
         f"Bash touch {work / 'b'}; mkdir {work / 'c'} was denied: this role has only Bash(touch:*)",
     )
-
-
-async def test_a2_a_tool_is_denied_by_its_older_name_too(tmp_path: Path) -> None:
-    """The runtime offers subagents as `Agent`; roles know them as `Task`."""
-    async with claude_world(tmp_path, [Reply.say("alone"), Reply.say("with helpers")]) as world:
-        await world.runner.run(world.request(permissions=Permissions(mode="allow", deny=("Task",))), FakeHost())
-        await world.runner.run(world.request(), FakeHost())
-    alone, helped = world.model.requests
-    assert "Agent" in helped.tools
-    assert "Agent" not in alone.tools
-
-
-@pytest.mark.parametrize("mode", ["ask", "deny"])
-async def test_c6_a_rule_for_all_files_leaves_out_those_that_git_obeys(
-    tmp_path: Path, mode: Literal["ask", "deny"]
-) -> None:
-    work = tmp_path / "work"
-    files = [work / "a.txt", work / ".git" / "hooks" / "pre-commit", work / ".git" / "info" / "exclude"]
-    async with claude_world(tmp_path, [*map(write, files), Reply.say("done")]) as world:
-        host = FakeHost(lambda asked: Answer("exclude" in asked.input["file_path"]))
-        rules = Permissions(mode=mode, allow=("Write", "Write(*/.git/info/*)"))
-        result = await world.runner.run(world.request(permissions=rules), host)
-    assert result.success
-    assert [asked.input["file_path"] for asked in host.asks] == [str(file) for file in files[1:]]
-    assert [file.exists() for file in files] == [True, False, True]
-
-
-async def test_a2_a_question_that_cannot_be_put_is_no_yes(tmp_path: Path) -> None:
-    target = tmp_path / "work" / "a.txt"
-
-    def broken(asked: Asked) -> Answer:
-        raise OSError("the journal is gone")
-
-    async with claude_world(tmp_path, [write(target), Reply.say("could not")]) as world:
-        request = world.request(permissions=Permissions(mode="ask"))
-        result = await world.runner.run(request, FakeHost(broken))
-    assert not target.exists()
-    assert result.adjustments == (f"Write {target} was denied: no person could be asked: the journal is gone",)
 
 
 # --- prompts ----------------------------------------------------------------------------------------
@@ -214,14 +183,6 @@ async def test_a2_long_prompts_arrive_whole_and_nothing_in_them_is_a_command(tmp
     assert prompt in received.text
     assert system.strip() in received.system
     assert "the contents of the secret" not in received.text
-
-
-async def test_a2_what_claude_code_cannot_do_is_said(tmp_path: Path) -> None:
-    async with claude_world(tmp_path, [Reply.say("done")]) as world:
-        result = await world.runner.run(world.request(temperature=0.2), FakeHost())
-    assert result.adjustments == ("Claude Code takes no temperature: left out",)
-    assert result.metadata["version"].startswith("2.")
-    assert (result.metadata["model"], result.metadata["turns"]) == (MODEL, 1)
 
 
 # --- conversations ----------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from windlass.testing import Received, Reply, ScriptedModel
 
 TASK = "Port the invoice service of repo acme/invoices to Python 3.13 without touching legacy/."
 
-CHILD = """
-    import asyncio, sys
+WARM = "warm up"
+CLIENTS = """
+    import asyncio, json, os, sys
     sys.path.insert(0, {here!r})
     from pathlib import Path
     from hosts import FakeHost
@@ -33,16 +34,24 @@ CHILD = """
         lines = [f"line {{i}} of step {{number}}: checked, {{i * 37 % 101}} rows" for i in range(30)]
         return ToolReturn("\\n".join(lines))
 
-    async def main():
-        world = World("anthropic", {url!r}, Path({scratch!r}))
+    async def main(prompt, session, scratch={scratch!r}):
+        world = World("anthropic", {url!r}, Path(scratch))
         host = FakeHost(tools=[SHELL], tool=tool)
         result = await world.run(
-            host, {prompt!r}, session={session!r}, max_turns=10**6, context=ContextRule(window={window}),
+            host, prompt, session=session, max_turns=10**6, context=ContextRule(window={window}),
         )
-        print(result.failure or result.output)
+        print(result.failure or result.output, flush=True)
 
-    asyncio.run(main())
+    asyncio.run(main({warm!r}, None, {scratch!r} + "/warm"))
+    for line in sys.stdin:
+        client = os.fork()
+        if not client:
+            Path({pid!r}).write_text(str(os.getpid()))
+            asyncio.run(main(*json.loads(line)))
+            os._exit(0)
+        print("ended", os.waitstatus_to_exitcode(os.waitpid(client, 0)[1]), flush=True)
 """
+"""Starts a client for each line: a fork of one that has had an answer, since what a first one imports takes seconds."""
 
 
 @dataclass
@@ -53,7 +62,8 @@ class LongScript:
     window: int
     kill_at: Sequence[int]
     """Numbers of requests, summaries included, whose client is killed instead of answered."""
-    client: int = 0
+    client: Path
+    """Has the process id of the client."""
     requests: int = 0
     answered: int = 0
     summaries: int = 0
@@ -64,6 +74,8 @@ class LongScript:
     spent: dict[str, float] = field(default_factory=lambda: {"work": 0.0, "summaries": 0.0})
 
     def __call__(self, received: Received) -> Reply:
+        if received.last_user_text == WARM:
+            return Reply.say("warm")
         self.requests += 1
         # A count of its own, a quarter above the usual: the client has to learn it from the usage.
         tokens = int(len(json.dumps(received.body["messages"], ensure_ascii=False)) / 3.4)
@@ -73,7 +85,7 @@ class LongScript:
             self.over.append(self.requests)
             return Reply.error(400, f"prompt is too long: {tokens} tokens > {self.window} maximum")
         if self.requests in self.kill_at:
-            os.kill(self.client, signal.SIGKILL)
+            os.kill(int(self.client.read_text()), signal.SIGKILL)
             return Reply.drop()
         if received.system.startswith("You summarise"):
             return self._summary(received, tokens)
@@ -107,29 +119,35 @@ class LongScript:
 
 
 async def see_through(turns: int, window: int, kill_at: Sequence[int], scratch: Path) -> LongScript:
-    script = LongScript(turns, window, kill_at)
+    script = LongScript(turns, window, kill_at, scratch / "client.pid")
     script.facts[TASK] = 0
     async with ScriptedModel(script) as model:
+        code = textwrap.dedent(CLIENTS).format(
+            here=str(Path(__file__).parent),
+            url=model.url,
+            scratch=str(scratch),
+            pid=str(script.client),
+            warm=WARM,
+            window=window,
+        )
+        pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+        clients = await asyncio.create_subprocess_exec(sys.executable, "-c", code, **pipes)
+        assert clients.stdin is not None
+        assert clients.stdout is not None
         output, kills = "", 0
         while True:
             conversation = scratch / "scratch" / "conversation.jsonl"
             session = json.loads(conversation.open().readline())["session"] if conversation.exists() else None
             prompt = TASK if session is None else f"Remember fact {kills}: the port is {8000 + kills}."
-            code = textwrap.dedent(CHILD).format(
-                here=str(Path(__file__).parent),
-                url=model.url,
-                scratch=str(scratch),
-                prompt=prompt,
-                session=session,
-                window=window,
-            )
-            child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
-            script.client = child.pid
-            out, _ = await child.communicate()
-            output = out.decode()
-            if child.returncode != -signal.SIGKILL:
+            clients.stdin.write(f"{json.dumps([prompt, session])}\n".encode())
+            while not (line := (await clients.stdout.readline()).decode()).startswith("ended"):
+                assert line, output
+                output += line
+            if int(line.split()[1]) != -signal.SIGKILL:
                 break
             kills += 1
+        clients.stdin.close()
+        assert await clients.wait() == 0
         assert model.errors == []
     assert "All steps are done." in output
     assert kills == len(kill_at)

@@ -67,18 +67,44 @@ def texts(result: Any) -> str:
     return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
 
 
-def test_i2_claude_code_starts_an_execution_and_gets_its_result(project: Project, windlass: Windlass) -> None:
-    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 120}), Reply.say("it said hi")]
+def test_i2_a6_c6_e3_claude_code_gets_results_its_agents_run_on_it_and_it_shows_warnings_and_questions(
+    project: Project, windlass: Windlass
+) -> None:
+    """Three executions of one conversation. The question of the last one is shown, and what is answered there holds:
+
+    without a person, a hook of the user's sees what a person would see, and answers in their place.
+    """
+    deploy = {"steps": [{"id": "deploy", "run": "printf live > live.txt", "approve": "always"}]}
+    says = {"hookEventName": "Elicitation", "action": "accept", "content": {"allow": True, "note": "by a hook"}}
+    hook = project.file("hook.sh", f"#!/bin/sh\ncat > asked.json\necho '{json.dumps({'hookSpecificOutput': says})}'\n")
+    hook.chmod(0o755)
+    settings = {"hooks": {"Elicitation": [{"hooks": [{"type": "command", "command": str(hook)}]}]}}
+    project.file(".claude/settings.json", json.dumps(settings))
+    script = [
+        Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 120}),
+        Reply.use(f"{TOOL}execute", {"task": "greet", "budget": 0.1, "wait_s": 120}),
+        Reply.say("greeted", tokens_in=100_000),
+        Reply.use(f"{TOOL}execute", {"plan": deploy, "wait_s": 120}),
+        Reply.say("windlass has done it, over budget"),
+    ]
     with serving(project, script) as model:
         stream = ask(project, windlass, "execute")
         model.check()
     (server,) = stream[0]["mcp_servers"]
     assert (server["name"], server["status"]) == ("windlass", "connected")
-    (result,) = results(stream)
-    assert "hi-from-windlass" in texts(result)
-    (execution,) = project.ids()
-    assert project.state(execution).status == "completed"
-    assert execution in texts(result)
+    hello, greeted, deployed = (json.loads(texts(result)) for result in results(stream))
+    assert project.ids() == [seen["execution"] for seen in (hello, greeted, deployed)]
+    assert (hello["status"], hello["steps"][0]["output"]["stdout"]) == ("completed", "hi-from-windlass")
+    assert project.state(hello["execution"]).status == "completed"
+    assert greeted["status"] == "completed"
+    assert [(step["runtime"], step["output"]) for step in greeted["steps"]] == [("claude-code", "greeted")]
+    warning = "the limit of $0.10 for this execution is exceeded ($0.30 spent)"
+    assert any(warning in line for line in greeted["warnings"])
+    assert deployed["status"] == "completed"
+    assert "printf live > live.txt" in json.loads((project.path / "asked.json").read_text())["message"]
+    events = project.events(deployed["execution"])
+    (answer,) = [event for event in events if isinstance(event, ev.ApprovalAnswered)]
+    assert (answer.allow, answer.by, answer.note) == (True, "mcp:claude-code", "by a hook")
 
 
 def test_i2_claude_code_has_the_tools_over_http_as_the_docs_say(
@@ -103,29 +129,6 @@ def test_i2_what_is_installed_is_what_claude_code_would_have_written_itself(
     with serving(project):
         claude(project, "mcp", "add", "--scope", "project", "windlass", "--", "windlass", "mcp")
     assert "already has this entry" in windlass("mcp", "install", "claude-code").err
-
-
-def test_a6_e3_agents_of_claude_code_run_on_claude_code_and_it_is_warned_of_the_budget(
-    project: Project, windlass: Windlass
-) -> None:
-    asked = {"task": "greet", "chain": ["architect", "developer"], "budget": 0.1, "wait_s": 120}
-    script = [
-        Reply.use(f"{TOOL}execute", asked),
-        Reply.say("the plan is to greet", tokens_in=100_000),
-        Reply.say("greeted", tokens_in=100_000),
-        Reply.say("windlass has done it, over budget"),
-    ]
-    with serving(project, script) as model:
-        stream = ask(project, windlass, "execute")
-        model.check()
-    (result,) = results(stream)
-    seen = json.loads(texts(result))
-    assert seen["status"] == "completed"
-    assert [(step["runtime"], step["output"]) for step in seen["steps"]] == [
-        ("claude-code", "the plan is to greet"),
-        ("claude-code", "greeted"),
-    ]
-    assert any("the limit of $0.10 for this execution is exceeded ($0.30 spent)" in line for line in seen["warnings"])
 
 
 def test_c6_a_question_that_nobody_answers_stays_open_until_engine_approve(
@@ -153,27 +156,6 @@ def test_c6_a_question_that_nobody_answers_stays_open_until_engine_approve(
     (answer,) = [event for event in project.events(execution) if isinstance(event, ev.ApprovalAnswered)]
     assert (answer.allow, answer.by, answer.note) == (True, "mcp:claude-code", "the user said yes")
     assert (project.path / "live.txt").read_text() == "live"
-
-
-def test_c6_claude_code_shows_the_question_and_what_is_answered_there_holds(
-    project: Project, windlass: Windlass
-) -> None:
-    """Without a person, a hook of the user's sees what a person would see, and answers in their place."""
-    plan = {"steps": [{"id": "deploy", "run": "printf live > live.txt", "approve": "always"}]}
-    says = {"hookEventName": "Elicitation", "action": "accept", "content": {"allow": True, "note": "by a hook"}}
-    hook = project.file("hook.sh", f"#!/bin/sh\ncat > asked.json\necho '{json.dumps({'hookSpecificOutput': says})}'\n")
-    hook.chmod(0o755)
-    settings = {"hooks": {"Elicitation": [{"hooks": [{"type": "command", "command": str(hook)}]}]}}
-    project.file(".claude/settings.json", json.dumps(settings))
-    with serving(project, [Reply.use(f"{TOOL}execute", {"plan": plan, "wait_s": 120}), Reply.say("live")]):
-        stream = ask(project, windlass, "execute")
-    (result,) = results(stream)
-    assert json.loads(texts(result))["status"] == "completed"
-    asked = json.loads((project.path / "asked.json").read_text())
-    assert "printf live > live.txt" in asked["message"]
-    (execution,) = project.ids()
-    (answer,) = [event for event in project.events(execution) if isinstance(event, ev.ApprovalAnswered)]
-    assert (answer.allow, answer.by, answer.note) == (True, "mcp:claude-code", "by a hook")
 
 
 def test_i2_an_execution_goes_on_when_claude_code_has_ended(project: Project, windlass: Windlass, until: Any) -> None:

@@ -38,23 +38,23 @@ async def test_k1_claude_code_goes_on_in_a_session_of_another_machine(tmp_path: 
 
 
 @needs_opencode
-async def test_k1_opencode_goes_on_in_a_session_as_another_machine_left_it(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+@pytest.mark.asyncio(loop_scope="session")
+async def test_k1_opencode_goes_on_in_a_session_as_another_machine_left_it(bench: Bench) -> None:
+    work = bench.folder()
     script = [Reply.say("The word is heron."), Reply.say("The word is gull."), Reply.say("heron")]
     with bench.model(*script) as model:
-        first = await bench.runner.run(bench.request("Choose a word.", workdir=tmp_path), FakeHost())
+        first = await bench.runner.run(bench.request("Choose a word.", workdir=work), FakeHost())
         assert first.session is not None
-        request = bench.request("Which word?", session=first.session, workdir=tmp_path)
+        request = bench.request("Which word?", session=first.session, workdir=work)
         place = SessionPlace(first.session, request.workdir, request.scratch, request.env)
         await bench.runner.keep_session(place)
-        await bench.runner.run(bench.request("Another one.", session=first.session, workdir=tmp_path), FakeHost())
+        await bench.runner.run(bench.request("Another one.", session=first.session, workdir=work), FakeHost())
         assert not await bench.runner.bring_session(place, current=False)
         assert not await bench.runner.bring_session(place._replace(session="ses_unknown"), current=True)
         assert await bench.runner.bring_session(place, current=True)
         assert (await bench.runner.run(request, FakeHost())).output == "heron"
         assert "The word is heron." in model.requests[-1].text
         assert "gull" not in model.requests[-1].text, "this machine's own state of the session was older"
-    await bench.close()
 
 
 @pytest.mark.soak

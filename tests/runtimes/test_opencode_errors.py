@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 
 import pytest
 from hosts import FakeHost
-from opencode_fixtures import Bench, needs_opencode, settings
+from opencode_fixtures import PRICE, PRICED, Bench, needs_opencode
 
 from windlass.errors import Category
 from windlass.runners.opencode.runner import OpenCodeRunner
@@ -131,20 +130,14 @@ class Ours:
 
 
 async def test_e2_the_cost_that_opencode_reports_is_taken_and_ours_only_where_it_has_none(bench: Bench) -> None:
-    told = settings(f"http://127.0.0.1:{bench.port}/v1")
-    told["provider"]["scripted"]["models"]["scripted"]["cost"] = {"input": 1000, "output": 2000}
-    folder = bench.folder({"opencode.json": json.dumps(told)})
-    patient, host = bench.another_runner(prices=Ours(), retries=2), FakeHost()
-    try:
-        script = (Reply.error(529, "overloaded"), *[Reply.say("got over it", tokens_in=100, tokens_out=10)] * 2)
-        async with bench.model(*script) as model:
-            theirs = await patient.run(bench.request("go", workdir=folder, trusted=True), host)
-            ours = await patient.run(bench.request("go", trusted=True), FakeHost())
-            model.check()
-    finally:
-        await patient.close()
+    patient, host = bench.runner_beside(prices=Ours(), retries=2), FakeHost()
+    script = (Reply.error(529, "overloaded"), *[Reply.say("got over it", tokens_in=100, tokens_out=10)] * 2)
+    async with bench.model(*script) as model:
+        theirs = await patient.run(bench.request("go", model=PRICED), host)
+        ours = await patient.run(bench.request("go"), FakeHost())
+        model.check()
     assert (ours.usage.usd, ours.usage.source) == (1.25, "prices")
     assert (theirs.output, theirs.usage.source) == ("got over it", "runtime")
-    assert theirs.usage.usd == pytest.approx(100 * 1000 / 1e6 + 10 * 2000 / 1e6)
+    assert theirs.usage.usd == pytest.approx((100 * PRICE["input"] + 10 * PRICE["output"]) / 1e6)
     assert len(host.notes) == 1, "a hiccup that OpenCode gets over by itself is told"
     assert "overloaded" in host.notes[0]

@@ -19,7 +19,7 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 @pytest_asyncio.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+async def by_run(tmp_path: Path) -> AsyncIterator[Bench]:
     made = Bench(tmp_path, contract="run")
     yield made
     await made.close()
@@ -30,37 +30,39 @@ def bash(command: str, text: str = "", **how: Any) -> Reply:
 
 
 @needs_opencode
-async def test_a3_a_turn_and_its_continuation_from_another_folder(bench: Bench) -> None:
-    host = FakeHost()
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a3_a_turn_that_continues_a_session_from_another_folder(bench: Bench) -> None:
+    """A server has begun the session, which costs a start less. Those of the tests in `make soak` begin by `run`."""
+    runner, host = bench.another_runner(contract="run"), FakeHost()
     script = (
+        Reply.say("I remember."),
         bash("echo by the agent > made.txt", tokens_in=120, tokens_out=30, cache_read=20),
         Reply.say("It is written.", tokens_in=150, tokens_out=7),
-        Reply.say("I remember."),
     )
     async with bench.model(*script) as model:
-        request = bench.request("the first words", system="You are the tester.")
-        first = await bench.runner.run(request, host)
-        second = await bench.runner.run(bench.request("go on", session=first.session), FakeHost())
+        request = bench.request("the first words")
+        first = await bench.runner.run(request, FakeHost())
+        again = bench.request("go on", session=first.session, system="You are the tester.")
+        second = await runner.run(again, host)
         model.check()
-    assert first.success, first
-    assert (request.workdir / "made.txt").read_text() == "by the agent\n"
-    assert first.output == host.said == "It is written."
-    assert [(act.tool, act.summary) for act in host.acts] == [("bash", "echo by the agent > made.txt")]
-    assert host.sessions == [first.session]
-    assert (first.usage.tokens_in, first.usage.tokens_out, first.usage.cache_read) == (270, 37, 20)
-    assert (first.usage.usd, first.usage.source) == (None, "unknown")
-    assert "You are the tester." in model.requests[0].system
-    assert model.requests[0].last_user_text.strip() == "the first words"
     assert second.success, second
     assert second.session == first.session
     assert second.metadata["directory"] == str(request.workdir)
-    assert "the first words" in str(model.requests[2].messages)
+    assert (request.workdir / "made.txt").read_text() == "by the agent\n"
+    assert second.output == host.said == "It is written."
+    assert [(act.tool, act.summary) for act in host.acts] == [("bash", "echo by the agent > made.txt")]
+    assert host.sessions == [second.session]
+    assert (second.usage.tokens_in, second.usage.tokens_out, second.usage.cache_read) == (270, 37, 20)
+    assert (second.usage.usd, second.usage.source) == (None, "unknown")
+    assert "You are the tester." in model.requests[1].system
+    assert model.requests[1].last_user_text.strip() == "go on"
+    assert "the first words" in str(model.requests[1].messages)
 
 
 @pytest.mark.soak  # test_opencode_rules.py has the rules that it is given
 @needs_opencode
-async def test_a3_what_needs_a_question_is_refused_and_what_is_listed_is_not(bench: Bench) -> None:
-    host = FakeHost(lambda asked: Answer(True))
+async def test_a3_what_needs_a_question_is_refused_and_what_is_listed_is_not(by_run: Bench) -> None:
+    bench, host = by_run, FakeHost(lambda asked: Answer(True))
     permissions = Permissions("ask", allow=("Bash(echo:*)",), deny=("Bash(echo secret:*)",))
     script = (bash("echo a > a.txt"), bash("echo secret > b.txt"), bash("touch c.txt"), Reply.say("done"))
     async with bench.model(*script) as model:
@@ -76,7 +78,8 @@ async def test_a3_what_needs_a_question_is_refused_and_what_is_listed_is_not(ben
 
 @needs_opencode
 @pytest.mark.parametrize("how", ["interrupt", pytest.param("cancel", marks=pytest.mark.soak)])
-async def test_a8_nothing_of_a_stopped_turn_runs_on(bench: Bench, eventually: Eventually, how: str) -> None:
+async def test_a8_nothing_of_a_stopped_turn_runs_on(by_run: Bench, eventually: Eventually, how: str) -> None:
+    bench = by_run
     request, host = bench.request("go"), FakeHost()
     async with bench.model(bash("sleep 1011", "I will wait.")):
         running = asyncio.create_task(bench.runner.run(request, host))
@@ -120,7 +123,7 @@ async def test_a7_whatever_the_process_does_its_exit_code_decides(tmp_path: Path
 async def test_a3_garbage_between_events_is_passed_over(tmp_path: Path) -> None:
     result = await _misbehaving(tmp_path, f"echo a banner; echo '[1'; echo 'null'; {EVENT}; printf '{{\"type\":'")
     assert result.success, result
-    assert result.output == "hi"
+    assert (result.output, result.session) == ("hi", "ses_1")
 
 
 async def _misbehaving(base: Path, deed: str) -> Any:

@@ -15,7 +15,6 @@ import pytest
 from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode, opencode_binary
 
-from windlass.errors import Category
 from windlass.ports import Answer, Permissions
 from windlass.runners.opencode.server import events
 from windlass.testing import Reply
@@ -74,42 +73,6 @@ async def test_a8_a_cancelled_run_leaves_no_process_and_the_next_one_works(
         assert bench.processes("sleep 1002") == set()
         assert (await bench.runner.run(bench.request("and you?"), FakeHost())).output == "still here"
         model.check()
-
-
-async def test_a8_a_daemon_that_a_turn_left_behind_ends_with_it(bench: Bench) -> None:
-    daemon = "setsid nohup sh -c 'sleep 1003; true' >/dev/null 2>&1 & sleep 0.2"
-    async with bench.model(bash(daemon), Reply.say("left one"), Reply.say("next")) as model:
-        result = await bench.runner.run(bench.request("go"), FakeHost())
-        assert result.success, result
-        assert bench.processes("sleep 1003") == set()
-        assert (await bench.runner.run(bench.request("next"), FakeHost())).output == "next"
-        model.check()
-
-
-async def test_a3_after_kill_9_of_the_server_the_conversation_goes_on_with_a_new_one(
-    bench: Bench, eventually: Eventually
-) -> None:
-    request = bench.request("remember the word lighthouse")
-    host = FakeHost()
-    async with bench.model(bash("sleep 1004", "Noted."), Reply.say("it was lighthouse")) as model:
-        running = asyncio.create_task(bench.runner.run(request, host))
-        await eventually(lambda: bench.processes("sleep 1004"))
-        await host.until(lambda h: "Noted." in h.said)
-        (server,) = bench.servers
-        os.kill(server, signal.SIGKILL)
-        first = await running
-        assert first.failure is not None
-        assert first.failure.category is Category.RESOURCE
-        assert first.failure.elsewhere
-        assert "died in the middle of the turn" in first.failure.message
-        assert first.output == "Noted."
-        await eventually(lambda: not bench.processes("sleep 1004"))
-        again = bench.request("which word?", workdir=request.workdir, session=first.session)
-        second = await bench.runner.run(again, FakeHost())
-        model.check()
-    assert second.output == "it was lighthouse"
-    assert "lighthouse" in str(model.requests[1].messages)
-    assert bench.servers != {server}
 
 
 async def test_a8_a_server_that_hangs_is_ended_by_an_interrupt_and_replaced(
@@ -230,22 +193,3 @@ async def test_a3_words_that_were_said_while_the_stream_was_broken_are_read_at_t
         model.check()
     assert (result.output, result.failure) == ("all of it", None)
     assert len(broke) == 1
-
-
-async def test_a3_a_server_that_falls_silent_is_ended_and_said_to_hang(
-    bench: Bench, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = bench.request("go")
-    monkeypatch.setattr("windlass.runners.opencode.server.SILENCE", 15.0)  # it sends a sign of life every ten
-    async with bench.model(bash("sleep 1008")):
-        running = asyncio.create_task(bench.runner.run(request, FakeHost()))
-        await eventually(lambda: bench.processes("sleep 1008"))
-        (server,) = bench.servers
-        monkeypatch.setattr("windlass.runners.opencode.serve.SIGN_OF_LIFE", 1.0)
-        os.kill(server, signal.SIGSTOP)
-        result = await running
-    assert result.failure is not None
-    assert (result.failure.category, result.failure.elsewhere) == (Category.TRANSIENT, True)
-    assert "has not answered" in result.failure.message
-    assert bench.processes("sleep 1008") == set()
-    assert server not in bench.servers

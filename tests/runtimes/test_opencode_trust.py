@@ -101,16 +101,12 @@ async def test_a3_a_version_that_cannot_leave_settings_out_is_not_used_in_an_unt
 
 async def test_a3_only_named_variables_of_the_engine_reach_opencode(bench: Bench) -> None:
     show = Reply.use("bash", {"command": "env > env.txt", "description": "x"})
-    engine = {**bench.env, "BANK_PASSWORD": "hidden", "GROQ_API_KEY": "named", "OPENCODE_SERVER_PASSWORD": "theirs"}
-    runner = bench.another_runner(env=engine)
-    try:
-        async with bench.model(show, Reply.say("shown")) as model:
-            request = bench.request("go", env={"EXTRA": "asked for"})
-            result = await runner.run(request, FakeHost())
-            model.check()
-    finally:
-        await runner.close()
+    async with bench.model(show, Reply.say("shown")) as model:
+        request = bench.request("go")
+        result = await bench.runner.run(request, FakeHost())
+        model.check()
     assert result.success, result
+    assert {"BANK_PASSWORD", "GROQ_API_KEY", "OPENCODE_SERVER_PASSWORD"} <= set(bench.env)
     seen = dict(line.split("=", 1) for line in (request.workdir / "env.txt").read_text().splitlines() if "=" in line)
     assert "BANK_PASSWORD" not in seen
     assert (seen["GROQ_API_KEY"], seen["EXTRA"]) == ("named", "asked for")

@@ -14,7 +14,7 @@ from acp_world import GEMINI_MODEL, acp_world, needs_codex, needs_gemini
 from claude_fixtures import claude_world
 from hosts import FakeHost
 from model_api_world import scripted
-from opencode_fixtures import Bench
+from opencode_fixtures import Bench, needs_opencode
 from waiting import PATIENCE
 
 from windlass.errors import Category
@@ -56,17 +56,6 @@ async def claude_code(folder: Path) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def open_code(folder: Path) -> AsyncIterator[World]:
-    bench = Bench(folder)
-    work = bench.folder()
-    try:
-        async with ScriptedModel(reply, port=bench.port) as model:
-            yield World(bench.runner, model, lambda prompt, **how: bench.request(prompt, workdir=work, **how))
-    finally:
-        await bench.close()
-
-
-@asynccontextmanager
 async def cli(folder: Path) -> AsyncIterator[World]:
     async with scripted("anthropic", folder, reply) as (world, model):
         yield World(world.runner(), model, world.request)
@@ -92,7 +81,6 @@ async def acp(folder: Path) -> AsyncIterator[World]:
 
 WORLDS: dict[str, Callable[[Path], AbstractAsyncContextManager[World]]] = {
     "claude-code": claude_code,
-    "open-code": open_code,
     "cli": cli,
     "codex": codex,
     "gemini": gemini,
@@ -104,16 +92,29 @@ MARKS = {"codex": [needs_codex], "gemini": [needs_gemini], "acp": [needs_codex]}
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in WORLDS])
 async def test_a1_every_runner_keeps_the_promises_of_its_port(name: str, tmp_path: Path) -> None:
     async with WORLDS[name](tmp_path) as (runner, model, ask):
-        health = await runner.available()
         assert runner.name == name
-        assert (health.ok, bool(health.detail)) == (True, True)
-        await runner.interrupt("of nobody")
-        session = await _answers(runner, model, ask("say one"))
-        await _goes_on(runner, model, ask("say two", session=session), session)
-        await _ends_when_interrupted(runner, model, ask("STAY-SILENT"))
-        await _gives_failures_and_raises_none(runner, ask)
-        await _says_when_a_conversation_is_lost(runner, ask("say three", session=UNKNOWN[name]))
+        await _keeps_its_promises(runner, model, ask)
         await runner.close()
+
+
+@needs_opencode
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a1_the_runner_of_opencode_keeps_them_on_a_warm_server(bench: Bench) -> None:
+    """It closes its runner when the last test of it has ended."""
+    work = bench.folder()
+    async with ScriptedModel(reply, port=bench.port) as model:
+        await _keeps_its_promises(bench.runner, model, partial(bench.request, workdir=work))
+
+
+async def _keeps_its_promises(runner: Runner, model: ScriptedModel, ask: Callable[..., AgentRequest]) -> None:
+    health = await runner.available()
+    assert (health.ok, bool(health.detail)) == (True, True)
+    await runner.interrupt("of nobody")
+    session = await _answers(runner, model, ask("say one"))
+    await _goes_on(runner, model, ask("say two", session=session), session)
+    await _ends_when_interrupted(runner, model, ask("STAY-SILENT"))
+    await _gives_failures_and_raises_none(runner, ask)
+    await _says_when_a_conversation_is_lost(runner, ask("say three", session=UNKNOWN[runner.name]))
 
 
 async def _answers(runner: Runner, model: ScriptedModel, request: AgentRequest) -> str:
