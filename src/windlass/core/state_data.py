@@ -22,8 +22,6 @@ from windlass.plan.prepare import Prepared
 __all__ = ["StateData"]
 
 _PENDING, _RUNNING, _WAITING, _PAUSED, _COMPLETED, _FAILED, _SKIPPED = StepStatus
-_EXECUTION_PENDING, _EXECUTION_RUNNING = ExecutionStatus.PENDING, ExecutionStatus.RUNNING
-_EXECUTION_COMPLETED = ExecutionStatus.COMPLETED
 
 
 class StateData:
@@ -194,20 +192,14 @@ class StateData:
         step.status = new
 
     def become(self, status: ExecutionStatus, at: float) -> None:
-        old = self.status
-        # Nearly all moves, by identity: see `move`.
-        if not (
-            (old is _EXECUTION_PENDING and status is _EXECUTION_RUNNING)
-            or (old is _EXECUTION_RUNNING and status is _EXECUTION_COMPLETED)
-        ):
-            check_execution_move(old, status)
+        check_execution_move(self.status, status)
         self.status = status
-        if status is _EXECUTION_RUNNING:
+        if status is ExecutionStatus.RUNNING:
             self.running_since = at
         elif self.running_since is not None:
             self.worked_s += max(0.0, at - self.running_since)
             self.running_since = None
-        if status is not _EXECUTION_RUNNING:
+        if status is not ExecutionStatus.RUNNING:
             self.stopped_at = at
 
     def pick(self, step: StepState, item: StepState) -> None:
