@@ -185,5 +185,7 @@ def shared_zygote() -> Zygote:
     """Return the one of this session, which starts when it is first needed; `conftest.py` closes it."""
     if session := os.environ.get("PYTEST_XDIST_TESTRUNUID"):
         # The parent is the same for all workers; another one's is a session that a test of this one has started.
-        return Zygote(Path(tempfile.gettempdir()) / f"wz-{os.getppid()}-{session}")
+        return Zygote(
+            Path(tempfile.gettempdir()) / f"wz-{os.getppid()}-{session[:8]}"
+        )  # the path of a socket has a limit
     return Zygote(Path(tempfile.mkdtemp(prefix="wz-")))

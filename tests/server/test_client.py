@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,22 @@ LONG = {"name": "long", "steps": [{"id": "wait", "run": "sleep 60"}, {"id": "the
 async def client(server: Any) -> AsyncIterator[Client]:
     async with Client(server.address, server.token) as client:
         yield client
+
+
+@pytest.mark.parametrize(("address", "read"), [("http://127.0.0.1:9", 0), ("https://127.0.0.1:9", 1)])
+async def test_i5_certificates_are_read_for_a_server_with_tls_alone(
+    monkeypatch: pytest.MonkeyPatch, address: str, read: int
+) -> None:
+    files: list[Any] = []
+    load = ssl.SSLContext.load_verify_locations
+
+    def noted(context: ssl.SSLContext, *where: Any, **more: Any) -> None:
+        files.append((where, more))
+        load(context, *where, **more)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", noted)
+    async with Client(address, "token"):
+        assert len(files) == read
 
 
 async def until_type(client: Client, execution: str, kind: str) -> dict[str, Any]:

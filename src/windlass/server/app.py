@@ -24,8 +24,9 @@ from windlass.server.idempotency import IdempotencyMiddleware
 from windlass.server.login_pages import approval_pages, login_routes
 from windlass.server.logs import RequestLog
 from windlass.server.mcp.endpoint import McpEndpoint
+from windlass.server.routes.approvals import approval_routes
 from windlass.server.routes.artifacts import artifact_routes
-from windlass.server.routes.control import answer_routes, approval_routes, control_routes, step_routes
+from windlass.server.routes.control import answer_routes, control_routes, step_routes
 from windlass.server.routes.conversations import conversation_routes
 from windlass.server.routes.executions import execution_routes
 from windlass.server.routes.home import health_routes, home_routes

@@ -6,12 +6,14 @@ import hashlib
 import hmac
 import json
 import logging
+import ssl
+from typing import Any
 
 import pytest
 from apprise.plugins.ntfy import NotifyNtfy
 from message_world import WebServer, World
 
-from windlass.errors import Category
+from windlass.errors import Category, ToolError
 from windlass.ports import health_of
 
 
@@ -42,6 +44,25 @@ async def test_h1_a_webhook_gets_json_with_a_key_for_repetitions_and_a_signature
     assert request.headers["idempotency-key"] == result["id"]
     at, _, made = request.headers["windlass-signature"].removeprefix("t=").partition(",v1=")
     assert made == hmac.new(b"a signing secret", f"{at}.".encode() + request.body, hashlib.sha256).hexdigest()
+
+
+async def test_h2_a_webhook_reads_certificates_where_there_is_tls_alone(
+    world: World, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: list[Any] = []
+    load = ssl.SSLContext.load_verify_locations
+
+    def noted(context: ssl.SSLContext, *where: Any, **more: Any) -> None:
+        files.append((where, more))
+        load(context, *where, **more)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", noted)
+    await world.use("message.webhook", service="hook", data={})
+    assert (len(web.requests), files) == (1, [])
+    world.services["hook"]["url"] = "https://127.0.0.1:9/hook"
+    with pytest.raises(ToolError):
+        await world.use("message.webhook", step="t", service="hook", data={})
+    assert len(files) == 1
 
 
 STATUSES = {

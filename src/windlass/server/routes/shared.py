@@ -11,14 +11,30 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 from windlass.server.answer_models import ProblemDetails, Snapshot
+from windlass.server.idempotency import ticket_of
 from windlass.server.problems import MEDIA_TYPE
 from windlass.server.service import Service
 
-__all__ = ["BY", "STARTED", "Id", "answer", "engine_of", "new_router", "problems", "returns", "service_of", "told"]
+__all__ = [
+    "AS_IT_STANDS",
+    "BY",
+    "REFUSALS",
+    "STARTED",
+    "Id",
+    "answer",
+    "engine_of",
+    "new_router",
+    "problems",
+    "returns",
+    "service_of",
+    "told",
+    "written_by",
+]
 
 BY = "http"
 """Name of this surface in the journal."""
@@ -109,6 +125,11 @@ _WORDS = {
 }
 
 
+REFUSALS = problems(404, 409, 415)
+AS_IT_STANDS = {200: returns(Snapshot), **REFUSALS}
+"""For OpenAPI: the answers of a request that changes an execution."""
+
+
 def answer(told: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(told), status, headers, ANSWER_TYPE)
 
@@ -124,3 +145,12 @@ def told(
     """An execution as it stands; with notes and warnings of the request, where there are some."""
     more = {"notes": list(notes), "warnings": list(warnings)}
     return answer(snapshot(state) | {name: lines for name, lines in more.items() if lines}, status, headers)
+
+
+async def written_by(engine: Engine, execution: str, request: Request) -> ev.Event | None:
+    """The event of this very request, if it was written by a server that died before it answered."""
+    ticket = ticket_of(request)
+    if not ticket.again:
+        return None
+    events = (entry.event for entry in await engine.journal.read(execution))
+    return next((event for event in events if getattr(event, "request", "") == ticket.id), None)
