@@ -96,6 +96,14 @@ def test_i1_a_command_imports_no_more_than_it_needs(project: Project, windlass: 
     assert len(found) <= LIMITS[line]
 
 
+@pytest.mark.parametrize("line", ["plan check plan.yaml", "run plan.yaml"])
+def test_i1_a_plan_with_a_program_needs_no_library_for_json_schema(project: Project, line: str) -> None:
+    project.plan("steps: [{id: a, code: return 1, limits: {wall: 9s}}]")
+    found = modules_of(line)
+    assert "windlass.engine.code.tool" in found
+    assert "jsonschema" not in found
+
+
 @pytest.mark.parametrize("name", [name for name, known in COMMANDS.items() if known.help])
 def test_i1_the_table_of_commands_says_what_their_own_help_says(name: str) -> None:
     own = " ".join((app.commands[name].help or "").split())

@@ -42,7 +42,7 @@ class PendingAppend(msgspec.Struct):
 
     execution: str
     after: int
-    bodies: list[bytes]
+    bodies: Sequence[bytes | bytearray]
     head: Head | None
     consumed: Sequence[int]
     questions: QuestionChanges | None

@@ -85,7 +85,7 @@ class QuickAppends:
         name = b"windlass_%d" % count
         if name in connection.prepared:
             key, first, _, _ = rows[0]
-            values = [_number(key)]
+            values: list[bytes | bytearray] = [_number(key)]
             for _, seq, body, checksum in rows:
                 values += (_number(seq), body, _number(checksum))
             values.append(_number(first - 1))

@@ -37,11 +37,11 @@ _END_OF_TIME = 253402300800.0
 """The year 10000, which no calendar of Python reaches."""
 
 
-EventRow = tuple[int, int, bytes, int]
+EventRow = tuple[int, int, bytes | bytearray, int]
 """Key of the execution, sequence, event, checksum."""
 
 
-def to_rows(key: int, begun: int, after: int, bodies: Iterable[bytes]) -> list[EventRow]:
+def to_rows(key: int, begun: int, after: int, bodies: Iterable[bytes | bytearray]) -> list[EventRow]:
     """Make the rows of encoded events that follow sequence `after`. `begun` is `begin_checksum` of their execution."""
     crc32 = zlib.crc32
     return [(key, seq, body, crc32(body, crc32(b"%d" % seq, begun))) for seq, body in enumerate(bodies, after + 1)]

@@ -98,7 +98,8 @@ class SqliteJournal(JournalQueries):
         record: ExecutionRecord | None = None,
         notes: Sequence[Note] = (),
     ) -> None:
-        bodies = list(map(encode, events))
+        # A `bytearray` is stored as it is; for `bytes`, sqlite3 first looks for an adapter.
+        bodies = [bytearray(encode(event)) for event in events]
         request = PendingAppend(execution, after, bodies, head, consumed, questions, record, notes)
         # Where nobody else appended since, there is no company to share a commit with.
         if not (execution == self._last and not self._pending and self._write_now(request)):
