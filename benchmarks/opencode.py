@@ -12,7 +12,10 @@ import shutil
 import statistics
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from windlass.core.events import AgentTold
 
 __all__ = ["WarmTurns", "warm_turns"]
 
@@ -79,6 +82,9 @@ async def _turn(runner: Any, folder: Path) -> float:
 
 class _Deaf:
     """A host that nothing is asked of and that keeps nothing."""
+
+    def told(self) -> list[AgentTold]:
+        return []
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
