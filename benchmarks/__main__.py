@@ -26,6 +26,7 @@ from benchmarks.gates import gate_costs
 from benchmarks.history import EXECUTIONS, answer_times, fill_history
 from benchmarks.history_share import SHARES, history_share
 from benchmarks.instructions import GROWTH, KINDS, measure_instructions, recorded_figures, valgrind
+from benchmarks.instructions_peers import count_peers
 from benchmarks.opencode import warm_turns
 from benchmarks.ours import SCENARIOS, measure
 from benchmarks.peers.environment import prepare
@@ -93,14 +94,20 @@ def temporal() -> Iterator[Row]:
         yield Row(*figure)
 
 
-def instructions() -> Iterator[Row]:
+def instructions(*, peers: bool = True) -> Iterator[Row]:
     if valgrind() is None:
         print("instructions per step are not measured: apt-get install valgrind")
         return
+    ours = {}
     for kind, most in recorded_figures().items():
-        found = measure_instructions(kind)
+        found = ours[kind] = measure_instructions(kind)
         wanted = f"≤ {most * GROWTH / 1000:.0f}k"
         yield Row(f"instructions a step: {KINDS[kind][2]}", f"{found / 1000:.0f}k", wanted, found <= most * GROWTH)
+    for peer, kind, count, error in count_peers(FOLDER / "counted", FOLDER / "peers") if peers else ():
+        text = f"not measured: {error[-200:]}" if error else f"{count / ours[kind]:.1f}× ({count / 1000:,.0f}k)"
+        yield Row(
+            f"instructions, {kind}: {peer} over Windlass", text, "≥ 5×", None if error else count >= 5 * ours[kind]
+        )
 
 
 def sizes() -> Iterator[Row]:
@@ -407,6 +414,7 @@ def main() -> None:
         "sandbox": partial(sandbox, ENGINES[:1]),
         "hostile": partial(hostile, ENGINES[:1]),
         "postgres": partial(postgres, peers=False),
+        "instructions": partial(instructions, peers=False),
     }
     parts = PARTS | alone if chosen.no_peers else PARTS
     for stale in FOLDER.glob("*"):

@@ -31,14 +31,20 @@ from windlass.journal.database import Pace
 from windlass.ports.journal import PolledJournal
 
 __all__ = [
+    "CACHEGRIND",
+    "FEW",
     "GROWTH",
     "KINDS",
+    "MANY",
     "count_instructions",
     "leave_out_the_clock",
     "measure_instructions",
+    "read_instructions",
     "recorded_figures",
     "valgrind",
 ]
+
+CACHEGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 
 RECORD = Path(__file__).with_name("instructions.json")
 GROWTH = 1.1
@@ -94,15 +100,20 @@ def _total(kind: str, rounds: int) -> int:
 
 def count_instructions(module: str, *arguments: str) -> int:
     """Instructions of a module that is run under valgrind."""
-    command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    command += [sys.executable, "-m", module, *arguments]
+    command = [*CACHEGRIND, sys.executable, "-m", module, *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "0"}, check=False
     )
-    found = re.search(r"I +refs: +([\d,]+)", done.stderr)
+    found = read_instructions(done.stderr)
     if done.returncode or found is None:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    return int(found[1].replace(",", ""))
+    return found
+
+
+def read_instructions(report: str) -> int | None:
+    """The count in a report of cachegrind."""
+    found = re.search(r"I +refs: +([\d,]+)", report)
+    return int(found[1].replace(",", "")) if found else None
 
 
 def leave_out_the_clock() -> None:

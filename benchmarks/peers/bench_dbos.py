@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # run as a script:
 import psycopg
 from dbos import DBOS, DBOSConfig  # type: ignore[import-not-found, unused-ignore]
 
-from benchmarks.peers.measure import ROUNDS, Measurement, Scenario, expect, main, timed
+from benchmarks.peers.measure import Measurement, Scenario, expect, main, timed
 
 
 class FullySynced(sqlite3.Connection):
@@ -70,7 +70,7 @@ def measure(scenario: Scenario, folder: Path) -> Measurement:
     with closing(sqlite3.connect(database)) as connection:
         expect("SQLite's journal_mode", connection.execute("PRAGMA journal_mode").fetchone()[0], "wal")
         recorded = connection.execute("SELECT count(*) FROM operation_outputs").fetchone()[0]
-    expect("steps recorded in all rounds", recorded, ROUNDS * scenario.steps)
+    expect("steps recorded in all rounds", recorded, scenario.steps_of_all_rounds)
     return Measurement(seconds, "system database SQLite, journal_mode=WAL synchronous=FULL")
 
 
@@ -81,7 +81,7 @@ def measure_on(scenario: Scenario, address: str) -> Measurement:
             row = session.execute(f"SHOW {setting}".encode()).fetchone()
             expect(f"PostgreSQL's {setting}", row and row[0], "on")
         counted = session.execute("SELECT count(*) FROM dbos.operation_outputs").fetchone()
-    expect("steps recorded in all rounds", counted and counted[0], ROUNDS * scenario.steps)
+    expect("steps recorded in all rounds", counted and counted[0], scenario.steps_of_all_rounds)
     return Measurement(seconds, "system database PostgreSQL, fsync=on synchronous_commit=on")
 
 

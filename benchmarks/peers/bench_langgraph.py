@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # run as a script:
 from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore[import-not-found, unused-ignore]
 from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found, unused-ignore]
 
-from benchmarks.peers.measure import ROUNDS, Measurement, Scenario, expect, main, timed
+from benchmarks.peers.measure import Measurement, Scenario, expect, main, timed
 
 
 class State(TypedDict):
@@ -66,7 +66,7 @@ def measure(scenario: Scenario, folder: Path) -> Measurement:
             "SELECT count(*) FROM (SELECT 1 FROM checkpoints GROUP BY thread_id HAVING count(*) >= ?)",
             (scenario.steps_each,),
         ).fetchone()[0]
-        expect("executions with all their checkpoints", whole, ROUNDS * scenario.executions)
+        expect("executions with all their checkpoints", whole, scenario.rounds * scenario.executions)
     return Measurement(seconds, f"SqliteSaver, durability={durability}, SQLite journal_mode=WAL synchronous=FULL")
 
 

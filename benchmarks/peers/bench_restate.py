@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # run as a script:
 
 import restate  # type: ignore[import-not-found, unused-ignore]
 
-from benchmarks.peers.measure import ROUNDS, Measurement, Scenario, expect, main, timed
+from benchmarks.peers.measure import Measurement, Scenario, expect, main, timed
 
 Process = subprocess.Popen[bytes]
 
@@ -162,7 +162,7 @@ def measure(scenario: Scenario, folder: Path) -> Measurement:
 
         query = "SELECT count(*) AS steps FROM sys_journal WHERE entry_type = 'Notification: Run'"
         recorded = ask(admin, "/query", {"query": query})["rows"][0]["steps"]
-        expect("steps recorded in all rounds", recorded, ROUNDS * scenario.steps)
+        expect("steps recorded in all rounds", recorded, scenario.steps_of_all_rounds)
 
         dumped = subprocess.check_output([binary, "--dump-config"], env=plain | settings, text=True)
         fsync = re.findall(r"^rocksdb-disable-wal-fsync = (\w+)$", dumped, re.MULTILINE)

@@ -12,10 +12,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["ROUNDS", "SCENARIOS", "Measurement", "Scenario", "expect", "main", "timed"]
+__all__ = ["SCENARIOS", "Measurement", "Scenario", "expect", "main", "timed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,17 @@ class Scenario:
     executions: int
     steps_each: int
     at_once: int
+    rounds: int = 2
+    """The last one is measured, those before it warm the peer up. A script finds the steps of all in its store."""
 
     @property
     def steps(self) -> int:
         return self.executions * self.steps_each
 
+    @property
+    def steps_of_all_rounds(self) -> int:
+        return self.rounds * self.steps
 
-ROUNDS = 2
-"""The first warms the peer up, the second is measured. A script finds the steps of both in its store."""
 
 SCENARIOS = {
     scenario.name: scenario
@@ -41,6 +44,9 @@ SCENARIOS = {
         Scenario("sequential", executions=1, steps_each=1_000, at_once=1),
         Scenario("concurrent", executions=200, steps_each=10, at_once=50),
         Scenario("looking", executions=1, steps_each=1_000, at_once=1),
+        # So few that valgrind, which makes them some fifty times slower, comes to an end.
+        Scenario("sequence", executions=1, steps_each=100, at_once=1),
+        Scenario("executions", executions=20, steps_each=10, at_once=20),
     )
 }
 
@@ -64,11 +70,11 @@ def timed(execute: Callable[[int, int], int], scenario: Scenario) -> float:
     """Seconds from the first start to the last completion; `execute(number, steps)` returns the final sum.
 
     The whole scenario runs twice in one process and the second round counts, as on our own side: what a peer
-    puts off until its first use is its set-up, not its work.
+    puts off until its first use is its set-up, not its work. `--rounds` asks for more or fewer.
     """
     seconds = 0.0
     with ThreadPoolExecutor(scenario.at_once) as threads:
-        for played in range(ROUNDS):
+        for played in range(scenario.rounds):
             numbers = range(played * scenario.executions, (played + 1) * scenario.executions)
             start = time.perf_counter()
             sums = list(threads.map(lambda number: execute(number, scenario.steps_each), numbers))
@@ -90,10 +96,11 @@ def main(
     parser = argparse.ArgumentParser(description=f"Measure {peer} {version}.")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), required=True)
     parser.add_argument("--dir", type=Path, required=True, help="a folder on the disk to measure")
+    parser.add_argument("--rounds", type=int, default=2, help="the last one is measured; usually 2")
     if measure_on is not None:
         parser.add_argument("--database", default="", help="the address of an empty PostgreSQL database")
     arguments = parser.parse_args()
-    scenario = SCENARIOS[arguments.scenario]
+    scenario = replace(SCENARIOS[arguments.scenario], rounds=arguments.rounds)
 
     arguments.dir.mkdir(parents=True, exist_ok=True)
     # A fresh folder each time: a peer that found yesterday's database would resume work instead of doing it.

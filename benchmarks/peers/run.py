@@ -23,12 +23,18 @@ _KEYS = {"peer", "version", "scenario", "steps", "seconds", "steps_per_s", "dura
 
 
 def run_peer(
-    name: str, scenario: str, environment: Path, workdir: Path, timeout: float, options: Sequence[str] = ()
+    name: str,
+    scenario: str,
+    environment: Path,
+    workdir: Path,
+    timeout: float,
+    options: Sequence[str] = (),
+    under: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The measurement as the script printed it, or {"peer", "scenario", "error"}.
 
     `environment` is the folder that environment.py prepared, `workdir` a folder on the disk to measure. After
-    `timeout` seconds the script and all it started are killed.
+    `timeout` seconds the script and all it started are killed. `under` is a command that runs its Python.
     """
     python = python_of(environment)
     if name not in PEERS:
@@ -40,7 +46,7 @@ def run_peer(
     home.mkdir(parents=True, exist_ok=True)
     script = _HERE / f"bench_{name}.py"
     process = subprocess.Popen(
-        [python, script, "--scenario", scenario, "--dir", workdir.absolute(), *options],
+        [*under, python, script, "--scenario", scenario, "--dir", workdir.absolute(), *options],
         env=clean_environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
