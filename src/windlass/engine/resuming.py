@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from windlass.engine.inbox import checked_limit
 from windlass.engine.lookup import find_step
 from windlass.engine.observer import Observer
 from windlass.engine.plans import Plans
-from windlass.engine.requests import Requests, persist
+from windlass.engine.requests import Requests, check_edits, persist
 from windlass.engine.starting import Handle
 from windlass.errors import CannotResume, UsageError
 from windlass.plan.model import Plan
@@ -106,20 +106,27 @@ class Resumer:
         accept_changes: bool = False,
         keep_plan: bool = False,
         workdir: str | None = None,
+        decisions: Iterable[str] = (),
     ) -> None:
         """Raise every reason why it could not go on after these requests; nothing is written.
 
-        Each has a `kind`, retry or skip, a `step`, and perhaps another `runtime` for its agent.
+        Each has a `kind`, retry or skip, a `step`, and for a retry perhaps `edits`, a `runtime` and a `model`.
+        `decisions` are the steps whose unknown outcome is decided on as well.
         """
         state = await self._observer.state(execution)
+        for step in decisions:
+            _expect_unknown(state, step)
         driven = self._drivers.driven(state)
         if driven and accept_changes:
             raise UsageError(
                 f"execution {state.id} is running: it cannot take up a changed plan now",
                 advice=(f"pause it first: windlass pause {state.id}",),
             )
+        tools = self._launcher.attempt_runner.tools
         for body in asked:
-            self._requests.expect_redo(state, body["step"], body)
+            found = find_step(state, body["step"])
+            check_edits(found, body.get("edits") or {}, body.get("runtime"), body.get("model"), tools)
+            self._requests.expect_redo(state, found.id, body)
         if driven:
             return
         self._check_free(state, take_over=False)
@@ -225,9 +232,13 @@ class Resumer:
 
 def _checked_decisions(state: State, decisions: Sequence[ev.DecisionMade]) -> Sequence[ev.DecisionMade]:
     for decision in decisions:
-        if find_step(state, decision.step).waiting_for != "outcome":
-            raise no_outcome(state, decision.step)
+        _expect_unknown(state, decision.step)
     return decisions
+
+
+def _expect_unknown(state: State, step: str) -> None:
+    if find_step(state, step).waiting_for != "outcome":
+        raise no_outcome(state, step)
 
 
 class ResumeFindings(msgspec.Struct):

@@ -315,10 +315,11 @@ class Tools:
         if both := sorted({*(retry or ())}.intersection(skip or ())):
             raise UsageError(f"step {both[0]} is in `retry` and in `skip`: name it in one of them")
         asked: list[dict[str, Any]] = [
-            {"kind": "retry", "step": name, "runtime": change.runtime} for name, change in (retry or {}).items()
+            {"kind": "retry", "step": name, "edits": change.with_, "runtime": change.runtime, "model": change.model}
+            for name, change in (retry or {}).items()
         ]
         asked += [{"kind": "skip", "step": name} for name in skip or ()]
-        await engine.check_redo(state.id, asked, keep_plan=keep_plan)
+        await engine.check_redo(state.id, asked, keep_plan=keep_plan, decisions=decisions or ())
         notes = [note for name in retry or () for note in retry_notes(state, find_step(state, name))]
         for name, change in (retry or {}).items():
             state = await engine.retry(
