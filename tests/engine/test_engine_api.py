@@ -194,6 +194,16 @@ async def test_a_plan_built_in_code_is_refused_before_anything_runs(
         assert await engine.executions() == []
 
 
+@pytest.mark.parametrize("way", ["start", "create"])
+async def test_i5_an_unknown_choice_at_a_limit_is_refused_before_anything_is_written(
+    project: Project, way: str
+) -> None:
+    async with windlass.open(tools=[double]) as engine:
+        with pytest.raises(UsageError, match=r"`on_overrun` is `ask` or `proceed`.*'stop'"):
+            await getattr(engine, way)(CHAIN, on_overrun="stop")
+        assert await engine.executions() == []
+
+
 async def test_a_plan_file_runs_through_the_api_too(project: Project) -> None:
     """I5"""
     path = project.path / project.plan("steps: [{id: a, run: 'echo $((6 * 7))'}]")

@@ -163,6 +163,8 @@ class Starter:
     ) -> tuple[ev.ExecutionCreated, list[str]]:
         """Make the first event of an execution, after every check that its plan has to pass; with warnings."""
         plan, folder = loaded.plan, os.path.abspath(workdir) if workdir else os.getcwd()
+        if str(on_overrun) not in _ON_OVERRUN:
+            raise UsageError(f"`on_overrun` is `ask` or `proceed`, or empty for the settings; given is {on_overrun!r}")
         check_workdir(folder)
         bound = bind_inputs(plan, inputs or {})
         warnings = [*loaded.warnings, *await self._plans.prerequisites(loaded, workdir, anyway=anyway)]
@@ -180,6 +182,9 @@ class Starter:
             start=to_start,
         )
         return created, warnings
+
+
+_ON_OVERRUN = ("", "ask", "proceed")
 
 
 def _checked_id(id: str | None) -> str:
