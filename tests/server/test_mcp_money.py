@@ -51,6 +51,17 @@ async def test_e3_an_overrun_goes_on_and_the_caller_is_warned(project: Project, 
     assert {f"warning: {line}" for line in seen["warnings"]} <= set(ear.logs)
 
 
+async def test_e3_a_fork_continues_at_a_limit_as_the_execution_before_it(project: Project) -> None:
+    async with hosted(project, spends(3.0)) as server, server.client() as mcp:
+        execution = shown(await mcp.call_tool("engine_execute", {"plan": TWO, "budget": 1.0, "wait_s": 60}))[
+            "execution"
+        ]
+        said = shown(await mcp.call_tool("engine_say", {"execution": execution, "step": "a", "text": "once more"}))
+        assert said["forked"]
+        seen = shown(await mcp.call_tool("engine_status", {"execution": said["execution"], "wait_s": 60}))
+    assert (seen["status"], seen["cost"]["usd"]) == ("completed", 6.0)
+
+
 async def test_e3_the_days_limit_is_warned_of_the_same_way(project: Project) -> None:
     async with hosted(project, spends(3.0), budget={"day": 2}) as server, server.client() as mcp:
         seen = shown(await mcp.call_tool("engine_execute", {"plan": TWO, "wait_s": 60}))

@@ -242,6 +242,7 @@ def fork_events(
             workdir=workdir,
             source=source,
             origin=ev.Origin("fork", origin.id, from_step),
+            on_overrun=origin.on_overrun,
             start=to_start,
         )
     ]
