@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 import windlass as library
 from windlass.cli.app import app
+from windlass.errors import UsageError
 from windlass.server.mcp.tools import Tools
 from windlass.server.request_models import NewExecution
 
@@ -45,3 +48,27 @@ async def test_i2_a_request_starts_the_same_from_python(project: Project) -> Non
         assert (state.plan.name, str(state.status)) == ("hi", "completed")
         made = await library.RunRequest(plan_text="steps: [{id: a, run: 'true'}]", parallel=2).create(engine)
         assert (await engine.state(made)).plan.limits.parallel == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"allow": "files.write"}, "`allow` is a list of texts"),
+        ({"files": "report.md"}, "`files` is a list of texts"),
+        ({"chain": "architect"}, "`chain` is a list of texts"),
+        ({"strategy": "simple"}, "there is no strategy 'simple'; there are: single, multi, parallel, plan"),
+        ({"parallel": 0}, "`parallel` is a whole number from 1 to 1000; given is 0"),
+        ({"parallel": 2.5}, "`parallel` is a whole number"),
+    ],
+)
+async def test_i5_values_of_a_request_in_python_are_checked(project: Project, wrong: dict[str, Any], said: str) -> None:
+    async with library.open() as engine:
+        with pytest.raises(UsageError) as caught:
+            library.RunRequest(task="Sum up report.md", **wrong).load(engine)
+        assert said in caught.value.message
+
+
+async def test_b4_a_strategy_can_be_named_by_its_text_in_python(project: Project) -> None:
+    async with library.open() as engine:
+        request: dict[str, Any] = {"task": "Refactor the parser", "strategy": "single"}
+        assert [step.id for step in library.RunRequest(**request).load(engine).plan.steps] == ["task"]

@@ -33,6 +33,9 @@ OnOverrun = Literal["", "ask", "proceed"]
 
 _WAYS = ("plan", "plan_text", "plan_file", "task", "tasks")
 _OF_TASKS = ("strategy", "role", "chain", "files", "skills")
+_LISTS = ("chain", "files", "skills", "allow")
+MOST_PARALLEL = 1000
+"""Steps at a time that a plan may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,7 @@ class RunRequest:
             raise UsageError(
                 f"name one thing to run, of `plan`, `plan_text`, `plan_file`, `task`, `tasks`; given is {listed}"
             )
+        self._check_values()
         wrong = [name for name in _OF_TASKS if getattr(self, name)]
         if wrong and given[0] not in ("task", "tasks"):
             raise UsageError(f"`{wrong[0]}` works only with `task` and `tasks`: set it in the plan instead")
@@ -130,12 +134,23 @@ class RunRequest:
 
     def chosen_strategy(self) -> Strategy:
         """The strategy that makes a plan of the tasks."""
-        chosen = self.strategy or (Strategy.MULTI if self.chain else choose_strategy(self._tasks(), role=self.role))
+        named = Strategy(self.strategy) if self.strategy else None
+        chosen = named or (Strategy.MULTI if self.chain else choose_strategy(self._tasks(), role=self.role))
         if self.chain and chosen is not Strategy.MULTI:
             raise UsageError(f"a chain of roles works only with the strategy multi, not with {chosen}")
         if self.role and chosen is Strategy.MULTI:
             raise UsageError("one role is not a chain", advice=("name its roles: --chain architect,developer",))
         return chosen
+
+    def _check_values(self) -> None:
+        """Refuse what Python lets through: the other surfaces check the types of their values themselves."""
+        for name in _LISTS:
+            if isinstance(given := getattr(self, name), str):
+                raise UsageError(f"`{name}` is a list of texts, and given is one text: write [{given!r}]")
+        if self.strategy and self.strategy not in list(Strategy):
+            raise UsageError(f"there is no strategy {self.strategy!r}; there are: {', '.join(Strategy)}")
+        if self.parallel is not None and self.parallel not in range(1, MOST_PARALLEL + 1):
+            raise UsageError(f"`parallel` is a whole number from 1 to {MOST_PARALLEL}; given is {self.parallel!r}")
 
     def _given_plan(self, engine: Engine) -> LoadedPlan | None:
         if isinstance(self.plan, Plan):
