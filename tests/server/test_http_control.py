@@ -165,6 +165,18 @@ def test_d8_a_fork_of_a_plan_that_was_edited_since_says_which_one_it_runs(server
     assert "notes" not in changed.json
 
 
+def test_d8_the_plan_of_a_fork_is_read_in_the_folder_that_the_execution_works_in(
+    server: Server, project: Project
+) -> None:
+    work = project.file("work/.claude/agents/rigger.md", "---\nname: rigger\ndescription: rigs\n---\nYou rig.\n")
+    plan = {"name": "rigged", "steps": [{"id": "a", "agent": "rigger", "prompt": "x", "when": "false"}]}
+    started = server.api.start(plan, wait=60, workdir=str(work.parents[2]))
+    project.file("work/edited.yaml", "steps: [{id: a, agent: rigger, prompt: y, when: 'false'}]")
+    for edited in ({"plan": plan}, {"plan_file": "edited.yaml"}):
+        reply = server.api.post(f"/api/executions/{started['id']}/fork", {**edited, "start": False})
+        assert reply.status == 201, reply.json
+
+
 def test_d1_a_checkpoint_is_written_where_it_says(server: Server, windlass: Windlass) -> None:
     execution = server.api.start(ASKS)["id"]
     reply = server.api.post(f"/api/executions/{execution}/checkpoint")

@@ -109,8 +109,8 @@ def fork(
     from windlass.plan.load import bind_inputs, parse_input
 
     async def work(engine: Engine) -> int:
-        sourced = engine.read(plan) if plan is not None else None
         origin = await engine.state(execution)
+        sourced = engine.read(plan, origin.workdir) if plan is not None else None
         given = dict(parse_input(text) for text in inputs or ())
         chosen = sourced.plan if sourced is not None else origin.plan
         edited = {key: value for key, value in bind_inputs(chosen, given).items() if key in given}

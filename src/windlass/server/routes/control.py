@@ -129,9 +129,9 @@ async def fork(request: Request, execution: Id, body: request_models.Fork | None
     notes, warnings = list[str](), tuple[str, ...]()
     if not (made and ticket_of(request).again and await engine.journal.heads(prefix=made)):
         given = wanted.model_dump(include={"plan", "plan_text", "plan_file"}, exclude_none=True)
-        plan = await asyncio.to_thread(RunRequest(**given).load, engine) if given else None
+        before = await engine.state(origin.id)
+        plan = await asyncio.to_thread(RunRequest(**given, workdir=before.workdir).load, engine) if given else None
         if plan is None:
-            before = await engine.state(origin.id)
             from_step = ["--from", wanted.from_step] if wanted.from_step else []
             notes = fork_notes(before, changed_plan(before), from_step)
         made = await engine.fork(
