@@ -85,6 +85,28 @@ async def test_the_same_key_starts_one_execution(client: Client, project: Projec
     assert project.ids() == [first["id"]]
 
 
+@pytest.mark.parametrize("key", ["two\nlines", "größe", 256 * "k"])
+async def test_i5_a_key_that_no_request_can_have_is_refused_at_once(client: Client, key: str) -> None:
+    with pytest.raises(UsageError, match="a key is 1 to 255 printable ASCII characters"):
+        await client.start(ECHO, key=key)
+
+
+@pytest.mark.parametrize("value", [{1, 2}, float("nan"), "\ud800"])
+async def test_i5_a_value_that_json_cannot_hold_is_refused(client: Client, value: Any) -> None:
+    with pytest.raises(UsageError, match="a value that JSON cannot hold"):
+        await client.start({**ECHO, "inputs": {"x": 1}}, inputs={"x": value})
+
+
+async def test_d8_a_fork_takes_a_plan_of_python_and_a_path(client: Client, project: Project) -> None:
+    started = await client.start(ECHO, wait=60)
+    plan = Plan(name="echo", steps=[Step(id="a", run="echo one"), Step(id="b", run="echo three", needs="a")])
+    forked = await client.fork(started["id"], plan=plan, from_step="b")
+    done = await client.get(forked["id"], wait=60)
+    assert [step["output"]["stdout"] for step in done["steps"]] == ["one\n", "three\n"]
+    file = project.file("plan.json", plan.encoded.decode())
+    assert (await client.fork(started["id"], plan_file=file, start=False))["status"] == "pending"
+
+
 async def test_all_executions_are_listed_page_by_page(client: Client) -> None:
     ids = [(await client.start(ECHO, wait=60))["id"] for _ in range(5)]
     assert [line["id"] async for line in client.list(page=2)] == ids[::-1]
@@ -127,7 +149,7 @@ async def test_the_budget_can_be_read(client: Client) -> None:
 
 async def test_d7_the_history_can_be_asked(client: Client) -> None:
     await client.start({"name": "quick", "steps": [{"id": "a", "run": "true"}]}, wait=60)
-    page = await client.history("plan", since="1d", failed=False)
+    page = await client.history("plan", since="1d", until=None, failed=False)
     assert [(row["plan"], row["runs"]) for row in page["rows"]] == [("quick", 1)]
     assert "bottlenecks" in await client.history(slow=True)
 

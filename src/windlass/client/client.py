@@ -37,6 +37,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.1, 2.0
 """Seconds between two tries of a request; a lost stream begins with the first one, too."""
 LONGEST_ANSWER = 310.0
 """Seconds: the longest `wait` of a request is 300."""
+LONGEST_KEY = 255
+"""Characters of a key, as the server takes them."""
 
 
 class Client:
@@ -219,7 +221,8 @@ class Client:
 
     async def fork(self, execution: str, *, from_step: str | None = None, **how: Any) -> dict[str, Any]:
         """A new execution that keeps what this one completed before `from_step`: `inputs`, `plan`, `fresh` …"""
-        return await self._post(f"{_path(execution)}/fork", {**how, "from_step": from_step})
+        order = _order(how.pop("plan", None), {**how, "from_step": from_step})
+        return await self._post(f"{_path(execution)}/fork", order)
 
     async def checkpoint(self, execution: str) -> str:
         """Write a portable file of it; gives its path on the server's machine."""
@@ -256,7 +259,7 @@ class Client:
 
     async def history(self, by: str = "day", **query: Any) -> dict[str, Any]:
         """Past executions summed up by a field: `since`, `until`, `failed`, `plan`; or `slow` for bottlenecks."""
-        given = {"by": by, **query}
+        given = {"by": by, **{name: value for name, value in query.items() if value is not None}}
         plain = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
         found: dict[str, Any] = await self._ask("GET", "/api/history", query=plain)
         return found
@@ -286,11 +289,17 @@ class Client:
 
         if self._http is None:
             raise UsageError("the client is not open", advice=("use it as `async with Client(url, token) as client`",))
+        if not (key.isascii() and key.isprintable() and len(key) <= LONGEST_KEY):
+            raise UsageError(f"a key is 1 to {LONGEST_KEY} printable ASCII characters; given is {key!r}")
         headers = {"Idempotency-Key": key} if key else {}
+        try:
+            request = self._http.build_request(method, path, json=body, params=query, headers=headers)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"the request has a value that JSON cannot hold: {error}") from error
         wait, give_up = FIRST_WAIT, asyncio.get_running_loop().time() + self._retry
         while True:
             try:
-                answer = await self._http.request(method, path, json=body, params=query, headers=headers)
+                answer = await self._http.send(request)
             except httpx2.TransportError as error:
                 if asyncio.get_running_loop().time() >= give_up:
                     raise Unreachable(
