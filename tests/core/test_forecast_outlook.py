@@ -420,6 +420,12 @@ def test_c7_neither_a_person_nor_a_step_that_never_ran_here_is_called_wrapping_u
     assert (found.as_dict(NOW + 1)["wrapping_up"], "wrapping" in found.text(NOW + 1)) == (False, False)
 
 
+def test_c7_a_plan_that_has_not_begun_is_not_called_wrapping_up() -> None:
+    known = knowledge(chain("a"), *runs(30, seen("a", 0.2)))
+    found = sane(forecast(state_of(chain("a")), known)).as_estimate()["forecast"]
+    assert (found["wrapping_up"], found["text"].partition(" (")[0]) == (False, "0.2 s left")
+
+
 def test_d7_an_early_end_is_noticed() -> None:
     plan = chain("a", "b", "c", "d")
     known = knowledge(plan, *runs(30, *(seen(name, 60.0) for name in "abcd")))

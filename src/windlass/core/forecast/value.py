@@ -105,7 +105,9 @@ class Forecast(msgspec.Struct, frozen=True):
 
     def _is_near(self, now: float) -> bool:
         left = self.left_at(now)
-        return left is not None and self.whole and left.middle <= max(ALMOST_DONE, NEAR_THE_END * self.elapsed_s)
+        if left is None or not self.whole or max(self.elapsed_s, now - self.at) <= 0:  # an estimate has no beginning
+            return False
+        return left.middle <= max(ALMOST_DONE, NEAR_THE_END * self.elapsed_s)
 
     def as_dict(self, now: float) -> dict[str, Any]:
         """The object `forecast` of the API."""
