@@ -61,6 +61,9 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "a wait that is no number": ("engine_status", {"execution": "x", "wait_s": "x"}),
     "a heading that is none": ("engine_budget", {"by": "colour"}),
     "a field that is none": ("engine_history", {"by": "colour"}),
+    "bottlenecks until a day": ("engine_history", {"slow": True, "until": "today"}),
+    "bottlenecks by a field": ("engine_history", {"slow": True, "by": "model"}),
+    "a step without its execution": ("engine_status", {"step": "a"}),
     "a day that is none": ("engine_history", {"since": "soon"}),
 }
 

@@ -202,6 +202,8 @@ class Tools:
         """
         engine = await self._engines(False)
         if execution is None:
+            if step is not None:
+                raise UsageError("name the `execution` of that step")
             return cleaned(await overview(engine))
         try:
             return await self._calls.see(engine, execution, QuestionRelay.of(ctx), wait_s, until, step)
@@ -241,6 +243,8 @@ class Tools:
         """Sum up past executions or their steps by a field: times, waits, cost, tokens, failures."""
         engine = await self._engines(False)
         if slow:
+            if by != "day" or until or failed:
+                raise UsageError("`slow` goes with `since` and `plan` only")
             return cleaned(slow_view(await engine.slow_steps(since=since, plan=plan)))
         return cleaned(history_view(await engine.history(by, since=since, until=until, failed=failed, plan=plan)))
 
