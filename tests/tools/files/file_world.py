@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,9 @@ class World:
         (state / "windlass.db").write_text(SECRET)
         return self
 
-    def call(self, *, attempt: int = 1, step: str = "s", reduced: int = 0) -> Call:
+    def call(
+        self, *, attempt: int = 1, step: str = "s", reduced: int = 0, approved: Mapping[str, str] | None = None
+    ) -> Call:
         return Call(
             execution="e",
             step=step,
@@ -76,6 +79,7 @@ class World:
             folder=self.folder,
             processes=NoProcesses(),  # type: ignore[arg-type]
             reduced=reduced,
+            approved=approved,
             output=lambda stream, text: self.said.append(text),
         )
 

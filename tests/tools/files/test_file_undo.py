@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from file_world import TOOLS, World, snapshot
 
-from windlass.errors import Category, ToolError
+from windlass.errors import ApprovalOutdated, Category, ToolError
 from windlass.tools.files.log import locked
+from windlass.tools.files.preflight import Approved
 from windlass.tools.files.safe_path import Root
 from windlass.tools.files.undo import begin, roll_back, seal
 from windlass.tools.files.undo_step import undo_steps
@@ -211,6 +213,40 @@ async def test_a_name_that_is_not_utf8_behind_a_link_is_written_and_taken_back(w
     assert (world.root / "link").read_text() == "a note\n"
     assert (await world.do("apply", {"changes": [change]}))["changes"][0]["path"] == "\\xff"
     assert (world.root / "link").read_text() == "new"
+
+
+BESIDE = "--- a/link/x\n+++ b/link/x\n@@ -1 +1 @@\n-old\n+new\n--- /dev/null\n+++ b/link/y\n@@ -0,0 +1 @@\n+y\n"
+IN_THE_LINK: dict[str, dict[str, Any]] = {
+    "write": {"path": "link/x", "content": "new\n"},
+    "move": {"from": "link/x", "to": "link/y"},
+    "patch": {"patch": BESIDE},
+}
+
+
+@pytest.mark.parametrize("name", IN_THE_LINK)
+async def test_c6_k5_a_change_in_a_folder_that_is_not_utf8_is_approved_and_taken_back(world: World, name: str) -> None:
+    os.mkdir(os.fsencode(world.root) + b"/\xff")
+    os.symlink(b"\xff", os.fsencode(world.root) + b"/link")
+    world.write("link/x", "old\n")
+    before = world.inside()
+    tool = TOOLS[f"files.{name}"]
+    basis = tool.basis(IN_THE_LINK[name], world.root, {})
+    assert msgspec.json.encode(basis)  # as the journal does
+    await world.do(name, IN_THE_LINK[name], approved=basis)
+    assert world.inside() != before
+    assert b"xff/x" in msgspec.json.encode(undo_steps(world.folder, ["s"], world.root))
+    assert world.inside() == before
+
+
+async def test_c6_a_file_in_a_folder_that_is_not_utf8_must_be_the_one_that_was_approved(world: World) -> None:
+    os.mkdir(os.fsencode(world.root) + b"/\xff")
+    os.symlink(b"\xff", os.fsencode(world.root) + b"/link")
+    file = world.write("link/x", "old\n")
+    basis = TOOLS["files.write"].basis(IN_THE_LINK["write"], world.root, {})
+    approved = Approved(basis)
+    file.write_text("another\n")
+    with Root(world.root) as root, root.locate("link/x") as place, pytest.raises(ApprovalOutdated, match="xff/x"):
+        approved.check(place.path, place)
 
 
 async def test_two_steps_can_make_the_same_new_folder_at_the_same_time(world: World) -> None:

@@ -23,7 +23,7 @@ from windlass.tools.files.failures import Missing, shown, unusable
 from windlass.tools.files.look import regular
 from windlass.tools.files.models import Patch
 from windlass.tools.files.operations import make_parents, replace_content
-from windlass.tools.files.place import read_chunks
+from windlass.tools.files.place import read_chunks, readable
 from windlass.tools.files.preflight import PathTarget, Preflight
 from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.undo import Undo
@@ -38,6 +38,9 @@ class _PatchedFile:
     """A file as the patch has it so far."""
 
     path: str
+    """Where it is, without links."""
+    given: str
+    """A path in the patch that led there."""
     found: os.stat_result | None
     """The file's status when it was read; None when there was no file."""
     data: bytes | None
@@ -54,7 +57,7 @@ def patch(root: Root, undo: Undo, arguments: Patch) -> dict[str, Any]:
         results.append(_work_out(root, undo, diff, arguments.fuzz, files))
     changed = [file for file in files.values() if file.found is not None or file.data is not None]
     checks = Preflight(root, undo.floor)
-    checks.all([PathTarget(file.path, len(file.data or b""), content=file.data is not None) for file in changed])
+    checks.all([PathTarget(file.given, len(file.data or b""), content=file.data is not None) for file in changed])
     # Removals go first: a folder may come where a file was.
     for file in sorted(changed, key=lambda file: file.data is not None):
         _make_it_so(root, undo, file)
@@ -66,7 +69,7 @@ def _work_out(root: Root, undo: Undo, diff: FileDiff, fuzz: int, files: dict[str
     old = _read(root, undo, diff.old, files) if diff.old is not None else None
     new = old if diff.new == diff.old else _read(root, undo, diff.new, files) if diff.new is not None else None
     if old is not None and old.data is None:
-        with root.locate(old.path) as place:
+        with root.locate(old.given) as place:
             raise Missing(diff.old or "", place.name, names_in(place.fd))
     if new is not None and new is not old and new.data is not None:
         raise unusable(diff.path, "already exists, and the patch would create it", "delete it, or correct the patch")
@@ -101,7 +104,7 @@ def _read(root: Root, undo: Undo, path: str | None, files: dict[str, _PatchedFil
                 undo.approved.check_content(name, data)
     except Missing:
         """Not even its folder is there."""
-    return files.setdefault(name, _PatchedFile(name, found, data))
+    return files.setdefault(name, _PatchedFile(name, path or "", found, data))
 
 
 def _bound(name: str, size: int, files: dict[str, _PatchedFile]) -> None:
@@ -132,9 +135,9 @@ def _said(diff: FileDiff, old: _PatchedFile | None, new: _PatchedFile | None, fi
     if old is not None and new is not None and old is not new:
         change = "copied" if diff.copied else "renamed"
     return {
-        "path": (new or old or _PatchedFile("", None, None)).path,
+        "path": readable((new or old or _PatchedFile("", "", None, None)).path),
         "change": change,
-        "from": old.path if old is not None and change in ("copied", "renamed") else None,
+        "from": readable(old.path) if old is not None and change in ("copied", "renamed") else None,
         "hunks": len(diff.hunks),
         "offset": fitted.offset,
         "fuzz": fitted.fuzz,
@@ -145,8 +148,8 @@ def _said(diff: FileDiff, old: _PatchedFile | None, new: _PatchedFile | None, fi
 
 def _make_it_so(root: Root, undo: Undo, file: _PatchedFile) -> None:
     if file.data is not None:
-        make_parents(root, undo, file.path)
-    with root.locate(file.path, follow=file.data is not None) as place:
+        make_parents(root, undo, file.given)
+    with root.locate(file.given) as place:
         now = place.stat()
         if _stamp(now) != _stamp(file.found):
             raise ToolError(

@@ -34,6 +34,7 @@ __all__ = [
     "kind",
     "mark",
     "read_chunks",
+    "readable",
     "size_of",
     "tally",
     "walk",
@@ -66,6 +67,11 @@ def count_written(size: int) -> None:
         counting.written += size
 
 
+def readable(path: str) -> str:
+    """A path for results and the journal: a name that is not UTF-8 gets \\x escapes, as JSON cannot carry it."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_DEPTH = 200
 CHUNK = 1 << 20
@@ -82,8 +88,8 @@ class OpenedPath:
 
     @property
     def text(self) -> str:
-        """The path for results: a name that is not UTF-8 gets \\x escapes, as JSON cannot carry it."""
-        return os.fsencode(self.path).decode("utf-8", "backslashreplace")
+        """The path for results."""
+        return readable(self.path)
 
     def beside(self, name: str) -> OpenedPath:
         """Another entry of the same directory."""

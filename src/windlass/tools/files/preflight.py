@@ -25,7 +25,7 @@ from windlass.tools.files.diff_text import read_diff
 from windlass.tools.files.failures import Missing, nested, shown
 from windlass.tools.files.look import encode
 from windlass.tools.files.models import Apply, Copy, Delete, Edit, Move, Patch, Write
-from windlass.tools.files.place import OpenedPath, mark, read_chunks
+from windlass.tools.files.place import OpenedPath, mark, read_chunks, readable
 from windlass.tools.files.safe_path import Root
 
 __all__ = ["Approved", "PathTarget", "Preflight", "basis_in", "need_room", "need_write", "preflight"]
@@ -173,7 +173,7 @@ def basis_in(root: Root, given: Any) -> dict[str, str]:
     for path, follow in _named(given):
         try:
             with root.locate(path, follow=follow) as place:
-                basis[_LABEL + place.path] = fingerprint(place)
+                basis[_LABEL + place.text] = fingerprint(place)
         except (ToolError, OSError):
             basis[_LABEL + path] = ABSENT  # not there, or not to be reached: the work says why
     return basis
@@ -205,21 +205,21 @@ class Approved:
 
     def knows(self, path: str) -> bool:
         """Tell if the entry there must be the one that was shown."""
-        return path in self._left
+        return readable(path) in self._left
 
     def check(self, path: str, entry: OpenedPath) -> None:
         """Compare an entry that was taken from the path, or copied from there, with the one that was shown."""
-        if path in self._left:
+        if self.knows(path):
             self._one(path, fingerprint(entry))
 
     def check_content(self, path: str, content: bytes) -> None:
         """The same for content that was read."""
-        if path in self._left and len(content) <= MOST_HASHED:
+        if self.knows(path) and len(content) <= MOST_HASHED:
             self._one(path, _hash([content]))
 
     def hashed(self, path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """The same for content that is being read: it is compared when all of it is."""
-        if path not in self._left or len(self._left[path]) != 64:
+        if len(self._left.get(readable(path), "")) != 64:
             yield from chunks
             return
         digest = hashlib.sha256()
@@ -231,14 +231,15 @@ class Approved:
     def done(self, *paths: str | None) -> None:
         """From here on it is our own change that stands there."""
         for path in paths:
-            self._left.pop(path or "", None)
+            self._left.pop(readable(path or ""), None)
 
     def created(self, path: str) -> None:
         """Somebody else has put something where nothing was."""
         self._one(path, "something")
 
     def _one(self, path: str, now: str) -> None:
-        self._raise({_LABEL + path: self._left[path]}, {_LABEL + path: now})
+        label = readable(path)
+        self._raise({_LABEL + label: self._left[label]}, {_LABEL + label: now})
 
     def _raise(self, before: Basis, now: Basis) -> None:
         if found := changes(before, now):

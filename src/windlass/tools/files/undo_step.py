@@ -19,7 +19,7 @@ from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.log import DONE, OPEN, PAST, Change, Log, Note, locked, mark_at, owner_of, read_log
-from windlass.tools.files.place import DIRECTORY, OpenedPath, mark
+from windlass.tools.files.place import DIRECTORY, OpenedPath, mark, readable
 from windlass.tools.files.safe_path import Root
 from windlass.tools.files.undo import clear, dropped, roll_back_in
 
@@ -257,7 +257,7 @@ def _told(one: _FoundChange) -> list[dict[str, str]]:
             continue
         if line.source:
             moved.add(line.source)
-            told[line.path] = {"path": line.path, "undone": "moved back", "to": line.source}
+            told[line.path] = {"path": readable(line.path), "undone": "moved back", "to": readable(line.source)}
         else:
-            told[line.path] = {"path": line.path, "undone": "removed" if line.was is None else "restored"}
+            told[line.path] = {"path": readable(line.path), "undone": "removed" if line.was is None else "restored"}
     return list(told.values())
