@@ -108,6 +108,7 @@ async def test_h2_a_template_that_gives_a_number_is_a_word_of_the_command(projec
         (["/etc/passwd"], "permission", "/etc/passwd"),
         ("kill -TERM $$", "logic", "SIGTERM"),
         ("kill -KILL $$", "resource", "SIGKILL"),
+        ("echo because >&2; kill -36 $$", "logic", "ended by signal 36: because"),
     ],
     ids=str,
 )

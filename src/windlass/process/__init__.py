@@ -3,7 +3,7 @@
 from windlass.process.ancestry import AttemptAbove, Peer, attempt_above, attempt_behind, peer
 from windlass.process.command import LimitName, MemoryPool, ProcessLimits, ResourcesUsed, SpawnError
 from windlass.process.isolation import Isolation, Layer, cpu_share, isolated, layers, refusal
-from windlass.process.process_handle import Exit, Process, ProcessLost
+from windlass.process.process_handle import Exit, Process, ProcessLost, signal_name
 from windlass.process.supervisor import Containment, Mechanism, Supervisor, containment
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "layers",
     "peer",
     "refusal",
+    "signal_name",
 ]

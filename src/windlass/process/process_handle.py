@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -15,7 +16,12 @@ from windlass.errors import Category, WindlassError
 from windlass.process.command import LimitName, ResourcesUsed
 from windlass.process.pipes import InputStream
 
-__all__ = ["Ending", "Exit", "Process", "ProcessLost"]
+__all__ = ["Ending", "Exit", "Process", "ProcessLost", "signal_name"]
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; its number where Python has no name, as for most real-time signals."""
+    return signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
 
 
 class ProcessLost(WindlassError):

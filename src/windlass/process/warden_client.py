@@ -13,7 +13,6 @@ import asyncio
 import errno
 import logging
 import marshal
-import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from typing import cast
 
 from windlass.process.command import Command, LimitName, ResourcesUsed, SpawnError
 from windlass.process.pipes import Pipe, Stdio
-from windlass.process.process_handle import Ending, Exit, Process, ProcessLost
+from windlass.process.process_handle import Ending, Exit, Process, ProcessLost, signal_name
 from windlass.process.secrecy import BETWEEN, pick
 
 __all__ = ["WardenSupervision"]
@@ -68,7 +67,7 @@ class WardenClient:
         status = self._process.poll()
         if status is None:
             return ""
-        cause = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+        cause = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
         return f"the warden (pid {self._process.pid}) {cause}"
 
     def bury(self) -> None:

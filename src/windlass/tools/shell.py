@@ -37,6 +37,7 @@ from windlass.process import (
     cpu_share,
     isolated,
     refusal,
+    signal_name,
 )
 from windlass.settings.variables import missing_variable
 from windlass.tools.built_in import ToolSetup
@@ -241,7 +242,7 @@ def _result(
         return result
     said = _said(captures)
     if ended.code is None:
-        name = signal.Signals(ended.signal).name if ended.signal else "a signal"
+        name = signal_name(ended.signal) if ended.signal else "a signal"
         killed = ended.signal == signal.SIGKILL
         raise ToolError(
             f"ended by {name}{said}",

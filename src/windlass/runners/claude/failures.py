@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from windlass.errors import Category, Failure
-from windlass.process import Exit
+from windlass.process import Exit, signal_name
 from windlass.runners.claude.messages import MessageListener
 from windlass.runners.claude.wire import ClaudeWire
 from windlass.runners.endings import TurnEnding, failure, of_status
@@ -140,6 +140,5 @@ def without_result(wire: ClaudeWire, ended: Exit, listener: MessageListener) -> 
 
 
 def _killed(number: int, listener: MessageListener, said: str) -> Failure:
-    name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
-    text = f"it was ended by {name} {listener.last}{said}"
+    text = f"it was ended by {signal_name(number)} {listener.last}{said}"
     return failure(TurnEnding.KILLED if number == signal.SIGKILL else TurnEnding.DIED, text, runtime=CLAUDE_CODE.name)
