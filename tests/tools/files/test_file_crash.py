@@ -288,6 +288,25 @@ def test_what_is_protected_is_refused_and_says_who_refuses(ours: World) -> None:
         assert ours.inside() == before
 
 
+@pytest.mark.parametrize("mode", [0o311, 0o644], ids=["no reading", "no entering"])
+def test_h2_a_folder_that_may_not_be_looked_into_is_not_taken_for_an_empty_one(ours: World, mode: int) -> None:
+    folder = ours.write("closed/f", "a note").parent
+    give_away(ours)
+    folder.chmod(mode)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("files.list", {"path": "closed"}),
+        ("files.search", {"path": "closed", "pattern": "note"}),
+        ("files.delete", {"path": "closed"}),
+    ]
+    for tool, arguments in calls:
+        said = unprivileged(ours, tool, arguments)
+        assert said.get("category") == "permission", (tool, said)
+    found = unprivileged(ours, "files.search", {"pattern": "a note"})
+    assert ([match["path"] for match in found["matches"]], found["skipped"]["unreadable"]) == (["note.txt"], 1)
+    folder.chmod(0o755)
+    assert (folder / "f").read_text() == "a note"
+
+
 def test_h2_what_the_last_change_of_a_step_may_not_do_is_known_before_its_first(ours: World) -> None:
     ours.write("protected", "p").chmod(0o444)
     ours.write("locked/f", "f")

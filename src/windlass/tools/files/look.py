@@ -19,10 +19,10 @@ from windlass.globs import glob_filter
 from windlass.schemas.patterns import BadPattern, Pattern, line_pattern
 from windlass.tools.files.failures import Missing, shown, unusable
 from windlass.tools.files.models import List, Read, Search
-from windlass.tools.files.place import OpenedPath, count_read, kind, walk
+from windlass.tools.files.place import OpenedPath, count_read, enterable, kind, walk
 from windlass.tools.files.safe_path import Root, names_in
 
-__all__ = ["encode", "list_entries", "path_filter", "read", "regular", "search"]
+__all__ = ["encode", "list_entries", "need_entry", "path_filter", "read", "regular", "search"]
 
 
 def path_filter(glob: str | None) -> Callable[[str], bool]:
@@ -40,6 +40,16 @@ def regular(place: OpenedPath, path: str) -> os.stat_result | None:
     if found and not stat.S_ISREG(found.st_mode):
         raise unusable(path, "is not a regular file but a device, FIFO, socket or link", "use a file")
     return found
+
+
+def need_entry(place: OpenedPath, path: str) -> None:
+    """Refuse a folder that may not be looked into: it would seem to be empty."""
+    if not enterable(place):
+        raise ToolError(
+            f"{shown(path)} is a directory that may not be looked into",
+            category=Category.PERMISSION,
+            advice=("check the owner and the mode of the directory",),
+        )
 
 
 def read(root: Root, arguments: Read, check: Callable[[], None], reduced: int = 0) -> dict[str, Any]:
@@ -136,6 +146,7 @@ def list_entries(root: Root, arguments: List, check: Callable[[], None], reduced
             raise Missing(arguments.path, top.name, names_in(top.fd))
         if not stat.S_ISDIR(found.st_mode):
             raise unusable(arguments.path, "is not a directory", "use files.read for a file")
+        need_entry(top, arguments.path)
         start = "" if top.path == "." else f"{top.path}/"
 
         def enter(place: OpenedPath) -> bool:
@@ -195,9 +206,11 @@ def search(root: Root, arguments: Search, check: Callable[[], None], reduced: in
             raise Missing(arguments.path, top.name, names_in(top.fd))
         if kind(found) not in ("file", "directory"):
             raise unusable(arguments.path, "is neither a file nor a folder", "name a file or a folder")
+        if kind(found) == "directory":
+            need_entry(top, arguments.path)
         stopped = ""
         try:
-            for place in _files(root, top, arguments, check):
+            for place in _files(root, top, arguments, check, hunt.skipped):
                 hunt.look_into(place)
         except _Enough as limit:
             stopped = str(limit)
@@ -211,14 +224,21 @@ def search(root: Root, arguments: Search, check: Callable[[], None], reduced: in
     }
 
 
-def _files(root: Root, top: OpenedPath, arguments: Search, check: Callable[[], None]) -> Iterator[OpenedPath]:
+def _files(
+    root: Root, top: OpenedPath, arguments: Search, check: Callable[[], None], skipped: Counter[str]
+) -> Iterator[OpenedPath]:
     """The files to look into. Links are not followed; the engine's state and git's own folder are left out."""
     fits = path_filter(arguments.glob)
     start = "" if top.path == "." else f"{top.path}/"
 
     def enter(place: OpenedPath) -> bool:
         check()
-        return place is top or not (root.is_state(place) or place.name == ".git")
+        if place is not top and (root.is_state(place) or place.name == ".git"):
+            return False
+        if not enterable(place):
+            skipped["unreadable"] += 1
+            return False
+        return True
 
     for place, found in walk(top, enter):
         if not stat.S_ISREG(found.st_mode) or root.is_state(place, found):

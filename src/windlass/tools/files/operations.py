@@ -11,7 +11,7 @@ from typing import Any
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.tools.files.failures import Missing, nearest, nested, outside, shown, unusable
-from windlass.tools.files.look import encode, regular
+from windlass.tools.files.look import encode, need_entry, regular
 from windlass.tools.files.models import Apply, Copy, Delete, Edit, Move, Replacement, Write
 from windlass.tools.files.place import OpenedPath, dress, kind, read_chunks, walk, write_chunks
 from windlass.tools.files.place import copy as copy_entry
@@ -102,6 +102,7 @@ def delete(root: Root, undo: Undo, arguments: Delete) -> dict[str, Any]:
             if found is None:
                 raise Missing(arguments.path, place.name, names_in(place.fd))
             if kind(found) == "directory" and not arguments.recursive:
+                need_entry(place, arguments.path)
                 inside = sum(1 for _ in walk(place, lambda p: p is place)) - 1
                 if inside:
                     raise unusable(

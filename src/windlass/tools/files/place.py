@@ -31,6 +31,7 @@ __all__ = [
     "directory",
     "discard",
     "dress",
+    "enterable",
     "kind",
     "mark",
     "read_chunks",
@@ -122,6 +123,11 @@ def kind(found: os.stat_result) -> str:
     if stat.S_ISDIR(found.st_mode):
         return "directory"
     return "link" if stat.S_ISLNK(found.st_mode) else "other"
+
+
+def enterable(place: OpenedPath) -> bool:
+    """Tell if what is in a folder may be seen."""
+    return os.access(place.name, os.R_OK | os.X_OK, dir_fd=place.fd, effective_ids=True)
 
 
 @contextmanager
