@@ -253,6 +253,15 @@ async def test_a_reader_sees_the_old_or_the_new_content_and_nothing_between(worl
     assert not torn
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "utf-16-le", "utf-8", "base64"])
+async def test_h2_what_is_appended_has_no_byte_order_mark_of_its_own(world: World, encoding: str) -> None:
+    (world.root / "t").touch()
+    for content in ("YQ==", "Yg=="):
+        await world.do("write", {"path": "t", "content": content, "encoding": encoding, "mode": "append"})
+    found = await world.do("read", {"path": "t", "encoding": encoding})
+    assert found["content"] == ("YWI=" if encoding == "base64" else "YQ==Yg==")
+
+
 # --- edit ---
 
 

@@ -33,11 +33,13 @@ def write(root: Root, undo: Undo, arguments: Write) -> dict[str, Any]:
         if old and arguments.mode == "create":
             raise unusable(arguments.path, "exists already", "use mode: overwrite, or another path")
         kept: Iterable[bytes] = ()
-        size = len(data)
+        size = 0
         if old and arguments.mode == "append":
-            kept, size = undo.approved.hashed(place.path, read_chunks(place, undo.check)), size + old.st_size
+            if old.st_size:
+                data = data.removeprefix(encode("", arguments.encoding, arguments.path))  # no second byte order mark
+            kept, size = undo.approved.hashed(place.path, read_chunks(place, undo.check)), old.st_size
         permissions = int(arguments.permissions, 8) if arguments.permissions else None
-        size, digest = replace_content(undo, place, old, chain(kept, [data]), size, permissions)
+        size, digest = replace_content(undo, place, old, chain(kept, [data]), size + len(data), permissions)
     return {"path": place.text, "bytes": size, "sha256": digest, "created": old is None}
 
 
