@@ -219,6 +219,8 @@ LOGGED = {
     "new Date(0)": '"1970-01-01T00:00:00.000Z"',
     "[[[[[[[[1]]]]]]]]": "[[[[[[[…]]]]]]]",
     "-0, NaN, 1e21": "-0 NaN 1e+21",
+    "1, { get a() { throw 1 } }, 2": "1 [something that cannot be looked at] 2",
+    "new Proxy({}, { get() { throw 1 } })": "[something that cannot be looked at]",
 }
 
 

@@ -298,9 +298,13 @@
     }
     return false;
   };
+  // A property may be a function of the program's own, and throw.
+  const looked = (value) => {
+    try { return shown(value, 0); } catch { return "[something that cannot be looked at]"; }
+  };
   const write = (...given) => {
     const pieces = list();
-    for (let index = 0; index < given.length; index++) pieces[index] = shown(given[index], 0);
+    for (let index = 0; index < given.length; index++) pieces[index] = looked(given[index]);
     const line = apply(toWellFormed, apply(join, pieces, [" "]) + "\n", []);
     logged += line.length;
     if (logged > limits.log) throw broken("log", "more than " + limits.log + " bytes logged");
