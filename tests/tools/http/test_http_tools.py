@@ -172,6 +172,12 @@ async def test_h2_an_encoding_that_is_asked_for_is_used(web: Web) -> None:
         assert (await web.use("get", server.url(), encoding="koi8-r"))["text"] == "привет"
 
 
+@pytest.mark.parametrize("name", ["utf8x", "rot13", "zip", "unicode_escape", ""])
+async def test_h2_an_encoding_that_is_none_is_refused(web: Web, name: str) -> None:
+    (complaint,) = web.tools["http.get"].validate({"url": "http://example.com/", "encoding": name})
+    assert "is not a text encoding that is known here" in complaint
+
+
 async def test_h2_a_text_that_is_cut_says_so_and_stays_text(web: Web) -> None:
     async with serve({"*": reply("ü" * 100)}) as server:
         found = await web.use("get", server.url(), max_bytes=5)

@@ -186,6 +186,15 @@ class Fetch(_Asking):
         default=None, max_length=40, description="The encoding of the text, or base64; otherwise as the answer says"
     )
 
+    @field_validator("encoding")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        if name not in (None, "base64") and _codec(name or "") is None:
+            raise ValueError(
+                f"{name} is not a text encoding that is known here; use utf-8, latin-1, cp1252 … or base64"
+            )
+        return name
+
 
 class SendRequest(Fetch):
     json_: Any = Field(default=None, alias="json", description="Sent as JSON")
@@ -370,7 +379,7 @@ def _inside(value: Any) -> Any:
 
 
 def _text(data: bytes, charset: str, kind: str, truncated: bool) -> str | None:
-    name = _codec(charset)
+    name = _codec(charset) or "utf_8"
     if charset or kind.startswith("text/") or any(word in kind for word in _TEXTS):
         return data.decode(name, errors="replace")
     try:
@@ -380,9 +389,10 @@ def _text(data: bytes, charset: str, kind: str, truncated: bool) -> str | None:
         return None
 
 
-def _codec(charset: str) -> str:
+def _codec(charset: str) -> str | None:
+    """Python's name of an encoding of text; None for anything else."""
     try:
-        name = codecs.lookup(charset or "utf-8").name.replace("-", "_")
+        name = codecs.lookup(charset).name.replace("-", "_")
     except (LookupError, ValueError):
-        return "utf_8"
-    return name if _ENCODINGS.fullmatch(name) else "utf_8"
+        return None
+    return name if _ENCODINGS.fullmatch(name) else None
