@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -35,6 +34,7 @@ from windlass.core.state import fold
 from windlass.errors import UsageError
 from windlass.ids import is_id
 from windlass.journal.database import translate
+from windlass.removal import remove_tree
 
 __all__ = ["BadCheckpoint", "CheckpointFolder", "read_checkpoint"]
 
@@ -97,7 +97,7 @@ class CheckpointFolder:
     def remove(self, execution: str) -> None:
         self.release(execution)
         (self._folder / f"{execution}.json").unlink(missing_ok=True)
-        shutil.rmtree(self._folder / execution, ignore_errors=True)
+        remove_tree(self._folder / execution, ignore_errors=True)
 
 
 class _Growing(msgspec.Struct):

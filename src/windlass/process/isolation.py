@@ -22,6 +22,7 @@ import msgspec
 
 from windlass.process import bounds, cgroups, confine
 from windlass.process.supervisor import Mechanism, containment
+from windlass.removal import remove_tree
 
 __all__ = ["Isolation", "Layer", "cpu_share", "isolated", "layers", "refusal"]
 
@@ -53,7 +54,7 @@ async def isolated(
             launched = _launched(argv, writable=[folder, private], network=open_network, wrapped=wrapped)
             yield launched, {**env, "TMPDIR": private}
         finally:
-            await asyncio.to_thread(shutil.rmtree, private, ignore_errors=True)  # a command may have left a lot
+            await asyncio.to_thread(remove_tree, Path(private), ignore_errors=True)  # a command may have left a lot
 
 
 def network_launcher(argv: Sequence[str]) -> list[str]:

@@ -3,7 +3,6 @@ where no work is lost."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.engine.agents.workspace import worktree_from
 from windlass.errors import ToolError
+from windlass.removal import remove_tree
 from windlass.workspaces.store import store_with
 from windlass.workspaces.worktrees import branch_of, find_worktree, is_on_branch, remove_worktree, work_in
 
@@ -51,7 +51,7 @@ def remove_folders(state: State, listed: Iterable[dict[str, Any]], now: float, b
         if folder.kind == "worktree":
             remove_worktree(worktree_from(folder))
         else:
-            shutil.rmtree(folder.path)
+            remove_tree(Path(folder.path))
         events.append(ev.WorkspaceRemoved(now, step.id, folder.path, by))
     return events
 
