@@ -72,6 +72,21 @@ def test_l1_a_time_is_due_once_and_not_before_it_has_come() -> None:
     assert turns.take(NOON + 3660) == []
 
 
+def test_l1_a_clock_that_was_far_ahead_and_is_set_back_keeps_nothing_from_starting() -> None:
+    turns, year = Turns(overlap="allow"), 365 * 86400
+    turns.take(NOON + year)
+    assert turns.take(NOON) == []
+    assert told(turns.take(NOON + 3600)) == [(13, "due")]
+
+
+def test_l1_a_time_that_a_clock_ahead_has_started_does_not_come_again() -> None:
+    turns = Turns(overlap="allow", catch_up="1d")
+    assert len(turns.take(NOON + 5 * 3600)) == 5
+    turns.start()
+    assert turns.take(NOON + 1) == []
+    assert turns.take(NOON + 3600) == []
+
+
 def test_l1_nothing_from_before_it_was_scheduled_is_caught_up_with() -> None:
     assert Turns(since=NOON + 1).take(NOON + 60) == []
 

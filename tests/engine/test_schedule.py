@@ -82,6 +82,16 @@ async def test_l1_a_due_time_starts_the_plan_with_the_inputs_of_its_trigger(worl
     assert [head.name for head in await world.engine.executions()] == ["hourly", "hourly"]
 
 
+async def test_l1_a_tick_of_a_clock_that_was_a_year_ahead_keeps_no_later_time_from_starting(world: World) -> None:
+    year = 365 * 86400.0
+    assert "started" in await world.tick(year)
+    world.clock.set(NOON)
+    (view,) = (await world.schedule.view(world.plan)).triggers
+    assert view.state.until == NOON, "its next time is one o'clock"
+    assert await world.tick(60) == ["completed"]
+    assert await world.tick() == ["started"]
+
+
 async def test_l1_a_plan_without_triggers_is_not_scheduled(world: World) -> None:
     other = world.project.file("other.yaml", "steps: [{id: a, run: 'true'}]")
     with pytest.raises(UsageError, match="has no `triggers`"):

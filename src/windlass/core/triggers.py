@@ -96,6 +96,10 @@ class Firing(msgspec.Struct, frozen=True):
     """Starts after the first one, because the process that drove it died."""
 
 
+SET_BACK = 3 * 3600.0
+"""Seconds by which decided times may lie ahead; with more, the clock was wrong, as in Debian's cron."""
+
+
 class TriggerState(msgspec.Struct, frozen=True):
     """All that is known of a trigger."""
 
@@ -114,6 +118,10 @@ class TriggerState(msgspec.Struct, frozen=True):
 
     def of(self, *statuses: FiringStatus) -> list[Firing]:
         return [firing for firing in self.firings if firing.status in statuses]
+
+    def decided_until(self, now: float) -> float:
+        """`until`, or now if the clock was set back since by more than what a change of an hour or two explains."""
+        return now if self.until > now + SET_BACK else self.until
 
 
 DELIVERY = "delivery"
@@ -206,8 +214,9 @@ def take_turn(
         missed = [_skipped(_arrived(trigger, plan, one, now), one.refusal) for one in fresh if one.refusal]
         until = now  # what is older than is kept is forgotten from here
     else:
-        times = times_since(trigger, trigger.cron, plan, until, now)
-        due = [_at_time(trigger, plan, at, now) for at in times.due]
+        began = {firing.key for firing in known if firing.status not in (FiringStatus.SKIPPED, FiringStatus.MISSED)}
+        times = times_since(trigger, trigger.cron, plan, state.decided_until(now), now)
+        due = [one for at in times.due if (one := _at_time(trigger, plan, at, now)).key not in began]
         missed = list(_missed(trigger, plan, times, now, seen))
         until = times.until
     new = [_skipped(firing, refusal) for firing in due] if refusal else _decided(trigger, due, busy, len(waiting))

@@ -166,6 +166,7 @@ class Schedule:
 
     async def _view(self, plan: ScheduledPlan, trigger: Trigger, now: float, files: bool) -> TriggerView:
         state = await self._store.state(plan.path, trigger.id) or first_state(trigger, now)
+        state = msgspec.structs.replace(state, until=state.decided_until(now))
         became = await self._starter.became(state, now)
         refusal = refusal_now(trigger, state, now, became, await self._starter.spent(plan, trigger, now))
         view = TriggerView(plan, trigger, state_now(trigger, state, became, refusal))
