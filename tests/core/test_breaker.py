@@ -49,6 +49,15 @@ def test_c4_a_probe_that_nobody_heard_of_again_does_not_keep_it_shut_for_ever() 
     assert probing.admits(FIRST_REST + PROBE_TAKES)
 
 
+def test_c4_a_clock_that_was_set_back_does_not_keep_it_open_for_longer_than_its_longest_rest() -> None:
+    now = 1_000_000.0
+    ahead = opened(now + 86_400)
+    assert ahead.admits(now)
+    assert ahead.circuit(now) is Circuit.HALF_OPEN
+    assert ahead.probe(now).tried_now(now), "one use tries it"
+    assert not opened(now + LONGEST_REST - FIRST_REST).admits(now)
+
+
 def test_c4_it_opens_at_the_fifth_failure_and_counts_those_of_probes_on() -> None:
     assert opened().failures == 5
     assert opened().probe(FIRST_REST).failed(DOWN, FIRST_REST).failures == 6

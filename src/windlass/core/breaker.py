@@ -49,15 +49,18 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
     def circuit(self, now: float) -> Circuit:
         if not self.until:
             return Circuit.CLOSED
-        return Circuit.HALF_OPEN if self.probing or now >= self.until else Circuit.OPEN
+        return Circuit.HALF_OPEN if self.probing or self.admits(now) else Circuit.OPEN
 
     def admits(self, now: float) -> bool:
-        """True if a use may begin now. When half open, only one may: see `probe`."""
-        return not self.until or now >= self.until
+        """True if a use may begin now. When half open, only one may: see `probe`.
+
+        A clock that was set back must not keep it open for longer than its longest rest.
+        """
+        return not now < self.until <= now + LONGEST_REST
 
     def tried_now(self, now: float) -> bool:
         """True while a probe is under way and has time left."""
-        return self.probing and now < self.until
+        return self.probing and not self.admits(now)
 
     def probe(self, now: float) -> Breaker:
         """Begin the probe: one use shows if the tool works again, others wait for its result."""
