@@ -59,6 +59,17 @@ def test_l1_why_answers_for_one_trigger_and_for_a_broken_plan(project: Project, 
     assert windlass("schedule", "list").err == "No scheduled plans.\n"
 
 
+def test_d9_a_restored_home_says_that_its_scheduled_plans_start_there_too(project: Project, windlass: Windlass) -> None:
+    windlass("schedule", "add", project.plan(PLAN))
+    windlass("backup", "whole.zip")
+    restored = windlass("--home", "other", "restore", "whole.zip").err
+    assert "1 plan is scheduled in it" in restored
+    assert f"windlass --home {project.path / 'other'} schedule list" in restored
+    windlass("schedule", "remove", "plan.yaml")
+    windlass("backup", "none.zip")
+    assert "scheduled" not in windlass("--home", "third", "restore", "none.zip").err
+
+
 def test_l1_triggers_are_paused_and_resumed_by_a_person(project: Project, windlass: Windlass) -> None:
     plan = project.plan(PLAN)
     windlass("schedule", "add", plan)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, refuse_postgres, remember_home, say, suggest
+from windlass.cli.session import (
+    AsJson,
+    CommandEnd,
+    Home,
+    out,
+    print_json,
+    refuse_postgres,
+    remember_home,
+    say,
+    stores_of,
+    suggest,
+)
 
 if TYPE_CHECKING:
     from windlass.journal.deepcheck import DeepCheck
+    from windlass.ports.triggers import ScheduledPlan
 
 __all__ = ["register", "restore_home"]
 
@@ -61,8 +74,20 @@ def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
     if made.set_aside is not None:
         say(f"the previous home was moved to {made.set_aside}")
     _warn(made.checked)
+    if plans := asyncio.run(_scheduled(made.home)):
+        counted = "1 plan is" if len(plans) == 1 else f"{len(plans)} plans are"
+        say(f"{counted} scheduled in it, and will start from this home, too, by `windlass serve` or a tick")
+        suggest("if the other home goes on: windlass schedule list, then for each: windlass schedule remove PLAN")
     suggest("next: windlass list")
     raise CommandEnd(0)
+
+
+async def _scheduled(home: Path) -> list[ScheduledPlan]:
+    store = stores_of(home).triggers()
+    try:
+        return await store.plans()
+    finally:
+        await store.close()
 
 
 def _figures(checked: DeepCheck) -> dict[str, object]:
