@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 from windlass.cli import doctor_fix
 from windlass.cli.doctor import Finding
 from windlass.homes import mark_home_as_ours
+from windlass.journal.database import meaning
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -170,6 +173,32 @@ def test_d2_a_read_only_home_is_told_and_doctor_names_it(project: Project, windl
         assert "→" in ran.err, "and what to do about it"
     found = checks(windlass("doctor", "--json", code=1).json)
     assert found["home"]["ok"] is False
+
+
+def test_c5_the_advice_for_a_home_on_a_read_only_disk_works(
+    project: Project, windlass: Windlass, read_only: str
+) -> None:
+    advice = "copy the home to a disk that can be written, and name the copy: windlass --home DIR …"
+    assert advice in windlass("list", code=1).err
+    assert checks(windlass("doctor", "--json", code=1).json)["home"]["mend"] == advice
+    shutil.copytree(read_only, project.path / "copy")
+    assert "completed" in windlass("--home", "copy", "list").out
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "free space on the disk of "),
+        (sqlite3.OperationalError("database or disk is full"), "free space on the disk of "),
+        (sqlite3.OperationalError("disk I/O error"), "check the disk, and `ulimit -f`; "),
+    ],
+)
+def test_c5_advice_about_a_disk_asks_for_a_resume_only_where_something_was_cut_off(
+    tmp_path: Path, error: Exception, cause: str
+) -> None:
+    (advice,) = meaning(error, tmp_path / "windlass.db").advice
+    assert advice.startswith(cause)
+    assert advice.endswith("; an execution that was cut off: windlass resume ID")
 
 
 def test_i1_doctor_fix_runs_the_command_for_what_is_wrong_and_checks_again(

@@ -117,6 +117,10 @@ def _home(judgement: HomeJudgement) -> Finding:
     writable = os.access(folder, os.W_OK)
     private = folder.stat().st_mode & 0o077 == 0
     if not writable:
+        from windlass.journal.database import COPY_HOME, on_read_only_disk
+
+        if on_read_only_disk(folder / "windlass.db"):
+            return Finding("home", False, f"{folder} is on a read-only disk", COPY_HOME)
         return Finding("home", False, f"{folder} cannot be written", f"chmod u+w {folder}")
     mend = "" if private else f"other users of this machine can read it: chmod 700 {folder}"
     return Finding("home", True, str(folder), mend)

@@ -26,6 +26,7 @@ from windlass.errors import Conflict, JournalError, NotPermitted, Vanished
 from windlass.faults import fault_point, is_armed
 
 __all__ = [
+    "COPY_HOME",
     "EVERYTHING",
     "Busy",
     "Database",
@@ -37,6 +38,7 @@ __all__ = [
     "is_damage",
     "make_missing",
     "meaning",
+    "on_read_only_disk",
     "snapshot",
     "transaction",
     "translate",
@@ -356,14 +358,17 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+COPY_HOME = "copy the home to a disk that can be written, and name the copy: windlass --home DIR …"
+
+
 def meaning(error: Exception, path: Path) -> JournalError:
     """Say in plain words what an error of SQLite or the system means for the file, and what to do."""
     text = (isinstance(error, OSError) and error.strerror) or str(error)  # without the path, whose words are no signs
     if isinstance(error, UnicodeDecodeError):
         text = "malformed"  # a name in the database's own tables is no text any more
-    if any(sign in text for sign in ("unable to open", "readonly", "disk I/O")) and _on_read_only_disk(path):
+    if any(sign in text for sign in ("unable to open", "readonly", "disk I/O")) and on_read_only_disk(path):
         text = "Read-only file system"
-    free_space = f"free space on the disk of {path.parent}, then: windlass resume ID"
+    free_space = f"free space on the disk of {path.parent}; an execution that was cut off: windlass resume ID"
     for sign, message, advice in (
         ("not a database", f"{path} is not a database; it was not touched", "move that file away"),
         (
@@ -377,15 +382,20 @@ def meaning(error: Exception, path: Path) -> JournalError:
         ("readonly", f"{path} cannot be written: it is read-only", f"chmod u+w {path.parent} {path}"),
         ("unable to open", f"{path} cannot be opened", f"check the permissions of {path.parent}"),
         ("Permission denied", f"{path} cannot be opened: permission denied", f"ls -l {path.parent}"),
-        ("Read-only file system", f"{path} is on a read-only disk", "choose another home: windlass --home DIR …"),
-        ("disk I/O", f"the disk of {path} reports an error", "check the disk, then: windlass resume ID"),
+        ("Read-only file system", f"{path} is on a read-only disk", COPY_HOME),
+        (
+            "disk I/O",
+            f"the disk of {path} reports an error",
+            "check the disk, and `ulimit -f`; an execution that was cut off: windlass resume ID",
+        ),
     ):
         if sign in text:
             return JournalError(message, advice=(advice,))
     return JournalError(f"the journal {path} could not be used: {text}")
 
 
-def _on_read_only_disk(path: Path) -> bool:
+def on_read_only_disk(path: Path) -> bool:
+    """True if the file's folder is on a disk that nobody can write to, whatever its permissions."""
     try:
         return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
     except OSError:
