@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -183,6 +183,21 @@ def test_c5_the_advice_for_a_home_on_a_read_only_disk_works(
     assert checks(windlass("doctor", "--json", code=1).json)["home"]["mend"] == advice
     shutil.copytree(read_only, project.path / "copy")
     assert "completed" in windlass("--home", "copy", "list").out
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, lambda journal: os.truncate(journal, 0)], ids=["deleted", "emptied"])
+def test_d9_a_journal_that_was_deleted_or_emptied_at_rest_is_told(
+    project: Project, windlass: Windlass, lose: Callable[[Path], None]
+) -> None:
+    windlass("run", project.plan(PLAN))
+    lose(project.home / "windlass.db")
+    for _ in range(2):  # the first look makes a new one
+        found = checks(windlass("doctor", "--json", code=1).json)["journal"]
+        assert (found["ok"], "checkpoint files" in found["detail"]) == (False, True)
+        assert "the journal has lost them: windlass doctor" in windlass("list").err
+    windlass("restore", next((project.home / "executions").glob("*.json")))
+    assert "completed" in windlass("list").out
+    windlass("doctor")
 
 
 @pytest.mark.parametrize(

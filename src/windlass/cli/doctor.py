@@ -128,6 +128,7 @@ def _home(judgement: HomeJudgement) -> Finding:
 
 def _journal(folder: Path) -> Finding:
     from windlass.errors import WindlassError
+    from windlass.journal.checkpoint import has_checkpoints
     from windlass.journal.database import translate
     from windlass.journal.schema import open_database
 
@@ -137,8 +138,14 @@ def _journal(folder: Path) -> Finding:
     except WindlassError as error:
         return Finding("journal", False, error.message, "; ".join(error.advice))
     path = folder / "windlass.db"
+    lost = f"{path} has no executions, and there are checkpoint files of some: it was deleted, emptied or replaced"
+    name_them = "put it back, or restore a backup; `windlass doctor --deep` names what can be restored without one"
     if not path.exists():
-        return Finding("journal", True, "none yet")
+        return (
+            Finding("journal", False, lost, name_them)
+            if has_checkpoints(folder)
+            else Finding("journal", True, "none yet")
+        )
     try:
         with translate(path), closing(open_database(path)) as db:
             verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -147,6 +154,8 @@ def _journal(folder: Path) -> Finding:
         return Finding("journal", False, error.message, "; ".join(error.advice))
     if verdict != "ok":
         return Finding("journal", False, f"damaged: {verdict}", "windlass restore FILE in a new home")
+    if not count and has_checkpoints(folder):
+        return Finding("journal", False, lost, name_them)
     return Finding("journal", True, f"{path}, {count} executions")
 
 

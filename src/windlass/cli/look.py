@@ -63,15 +63,26 @@ def list_executions(
             raise UsageError(f"unknown status {given!r}: use {', '.join(known)}")
     begun = _moment(since) if since is not None else 0.0
 
-    async def work(observer: Observer, _home: Path) -> int:
+    async def work(observer: Observer, folder: Path) -> int:
         heads = await observer.executions(statuses or [], limit, name=plan, text=text, since=begun)
         if not heads and not as_json:
             kind = f"{' or '.join(statuses)} " if statuses else ""
             say(f"No {kind}executions{' that fit' if plan or text or since else ''}.")
+            if not (statuses or plan or text or since):
+                _warn_of_loss(folder)
         await show_list(observer, heads, as_json)
         return 0
 
     raise CommandEnd(with_observer(work, home))
+
+
+def _warn_of_loss(home: Path) -> None:
+    """Say that a journal without executions had some."""
+    from windlass.homes.journal_url import find_journal
+    from windlass.journal.checkpoint import has_checkpoints
+
+    if find_journal() is None and has_checkpoints(home):
+        suggest("warning: there were some, and the journal has lost them: windlass doctor")
 
 
 def _moment(text: str) -> float:
