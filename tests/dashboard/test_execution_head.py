@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -127,6 +129,23 @@ async def test_i4_a_killed_server_that_comes_back_leaves_no_gap(
     await expect(page.get_by_text("100 %")).to_be_visible()
     assert await page.evaluate("window.sameDocument") is True
     assert second.api.get(f"/api/executions/{execution}").json["status"] == "completed"
+
+
+async def test_i3_a_server_that_says_nothing_any_more_is_told_and_connected_to_again(
+    server: Server, open_page: Any
+) -> None:
+    execution = server.api.start(HELD)["id"]
+    page = await open_page(server, allow=("WebSocket", "ERR_"))
+    await page.clock.install()
+    await page.goto(f"{server.address}/executions/{execution}")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    os.kill(server.pid, signal.SIGSTOP)  # as a machine that sleeps, or a line that is cut: no socket is closed
+    try:
+        await page.clock.fast_forward(60_000)
+        await expect(page.get_by_text("reconnecting")).to_be_visible()
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
 
 
 async def test_i4_an_expired_login_is_told(server: Server, project: Project, open_page: Any) -> None:

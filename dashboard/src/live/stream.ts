@@ -30,6 +30,7 @@ export interface StreamOptions {
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 10_000;
 const SILENCE = 45_000;
+const ANSWERS_WITHIN = 5_000;
 
 /** Listens until the returned function is called. */
 export function listen(options: StreamOptions): () => void {
@@ -55,11 +56,32 @@ export function listen(options: StreamOptions): () => void {
 
   const heard = () => {
     window.clearTimeout(silence);
-    silence = window.setTimeout(() => socket?.close(), SILENCE);
+    silence = window.setTimeout(giveUp, SILENCE);
+  };
+
+  // A server that says nothing may not say goodbye either: nobody waits for that.
+  const giveUp = () => {
+    if (over) return;
+    if (socket) {
+      socket.onopen = socket.onmessage = socket.onclose = null;
+      socket.close();
+    }
+    options.connection("lost");
+    goOn();
+  };
+
+  const goOn = () => {
+    window.clearTimeout(silence);
+    void whyLost().then((state) => {
+      if (over) return;
+      options.connection(state);
+      timer = window.setTimeout(connect, wait);
+      wait = Math.min(LONGEST_WAIT, wait * 2);
+    });
   };
 
   const connect = () => {
-    options.connection("connecting");
+    heard();
     const scheme = window.location.protocol === "https:" ? "wss" : "ws";
     const query = last === null ? "" : `?after=${last}`;
     socket = new WebSocket(`${scheme}://${window.location.host}${options.path}${query}`);
@@ -76,18 +98,13 @@ export function listen(options: StreamOptions): () => void {
       frame ||= window.requestAnimationFrame(handOver);
     };
     socket.onclose = (close) => {
-      window.clearTimeout(silence);
       if (over) return;
       if (close.code === 1008) last = null; // the journal was replaced: begin with what is there now
-      void whyLost().then((state) => {
-        if (over) return;
-        options.connection(state);
-        timer = window.setTimeout(connect, wait);
-        wait = Math.min(LONGEST_WAIT, wait * 2);
-      });
+      goOn();
     };
   };
 
+  options.connection("connecting");
   connect();
   return () => {
     over = true;
@@ -101,7 +118,7 @@ export function listen(options: StreamOptions): () => void {
 /** A socket that is refused does not say why; a request does. */
 async function whyLost(): Promise<Connection> {
   try {
-    const answer = await fetch("/api/health");
+    const answer = await fetch("/api/health", { signal: AbortSignal.timeout(ANSWERS_WITHIN) });
     return answer.status === 401 ? "logged out" : "lost";
   } catch {
     return "lost";
