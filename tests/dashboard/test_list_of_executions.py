@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from playwright.async_api import expect
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from conftest import Project, Windlass
     from server_process import Server
 
 
@@ -119,3 +121,20 @@ async def test_i4_an_execution_that_asks_reads_waiting_and_is_found_so(server: S
     await expect(line).to_have_count(0)
     await page.get_by_role("button", name="Clear filters").click()
     await expect(line).to_contain_text("completed")
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_i4_an_execution_whose_process_is_gone_is_not_shown_as_one_that_runs(
+    server: Server, windlass: Windlass, project: Project, open_page: Any
+) -> None:
+    project.plan("{name: held, steps: [{id: one, run: 'while ! test -e go; do sleep 0.05; done'}]}")
+    background = windlass.background("run", "plan.yaml")
+    page = await open_page(server)
+    line = page.get_by_role("link", name="held")
+    await expect(line).to_contain_text("running")
+    background.signal(signal.SIGKILL)
+    assert background.ended().code == -signal.SIGKILL
+    await expect(line).to_contain_text("running (no process runs it)")
+    await line.click()
+    await expect(page.locator(".fact-state")).to_contain_text("no process runs it: resume it")
+    await expect(page.get_by_text("Time left")).to_have_count(0)

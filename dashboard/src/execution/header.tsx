@@ -87,7 +87,7 @@ interface Band {
 
 /** The forecast's median with its band, counted down between two forecasts; after the end, how long it took. */
 function TimeLeft({ list, summary, summaryAt, past }: Pick<HeaderProps, "list" | "summary" | "summaryAt" | "past">) {
-  const running = list.status === "running" && !past;
+  const running = list.status === "running" && summary?.driven !== false && !past;
   const now = useSeconds(running);
   const since = list.started === null ? null : (list.finished ?? (running ? now / 1000 : list.at)) - list.started;
   const forecast = summary?.forecast as { left_s: Band | null; wrapping_up: boolean; text: string } | null | undefined;

@@ -31,7 +31,8 @@ export function applyToLines(list: InfiniteData<ExecutionPage>, events: StreamEv
       if (!event) return line;
       const { status, progress, eta } = event;
       const updated_at = new Date(event.at * 1000).toISOString();
-      return { ...line, status: status ?? line.status, progress: progress ?? line.progress, eta, updated_at };
+      const driven = line.driven || status === "running"; // who resumed it wrote the event
+      return { ...line, status: status ?? line.status, progress: progress ?? line.progress, eta, driven, updated_at };
     });
     return { ...page, executions };
   });

@@ -53,8 +53,9 @@ export function ExecutionList({ lines, more }: { lines: ExecutionLine[]; more: (
   );
 }
 
-/** One that runs and asks a person is shown as waiting: nothing else about it needs anybody. */
+/** One that runs and asks a person is shown as waiting: nothing else about it needs anybody, unless its process is gone. */
 export function shownStatus(line: ExecutionLine): { status: string; reason: string | null } {
+  if (!line.driven && line.status === "running") return { status: "running", reason: "no process runs it" };
   if (line.status === "running" && line.waiting) return { status: "waiting", reason: line.waiting };
   return { status: line.status, reason: line.reason };
 }

@@ -24,6 +24,7 @@ const TIMES: Record<string, [string, number]> = {
 };
 const PAGE = 50;
 const MOST_PAGES = 3; // as many are asked for again as a whole; of a longer list only the first page
+const LOOK_EVERY = 10_000; // milliseconds: no event tells that a process is gone
 
 interface Filters {
   status: StatusWord[];
@@ -151,6 +152,7 @@ function useExecutions(filters: Filters) {
     queryFn: ({ pageParam }) => page(pageParam),
     getNextPageParam: (page) => (page.next ? page.executions.at(-1)?.id : undefined),
     placeholderData: keepPreviousData,
+    refetchInterval: ({ state }) => mayStop(state.data?.pages ?? []) && LOOK_EVERY,
   });
   const long = (found.data?.pages.length ?? 0) > MOST_PAGES;
   const newest = async () => {
@@ -172,6 +174,11 @@ function useExecutions(filters: Filters) {
     ...(long && { again: () => void newest() }),
   });
   return { found, connection };
+}
+
+/** Whether a process that runs one of these could be gone unnoticed. */
+function mayStop(pages: ExecutionPage[]): boolean {
+  return pages.length <= MOST_PAGES && pages.some((page) => page.executions.some((line) => line.status === "running"));
 }
 
 function PlanChoice({ name, change }: { name: string; change: (name: string) => void }) {

@@ -28,7 +28,7 @@ export function Timeline({ list, summary, past, lines, selected, choose, open, t
   const box = useRef<HTMLDivElement>(null);
   const [area, width] = useWidth();
   const [zoom, setZoom] = useState<Span | null>(null);
-  const live = list.status === "running" && !past;
+  const live = list.status === "running" && summary?.driven !== false && !past;
   const now = useSeconds(live) / 1000;
   const expected = useExpected(list.execution, live);
   const times = useTimes(list, summary, live, now, expected);
