@@ -135,3 +135,16 @@ async def test_c6_always_shows_the_rule_saves_it_and_nobody_is_asked_again(
         assert server.api.post(path, {"allow": True, "always": "shell"}).status == 409
         assert server.api.get("/api/approvals").json, "and it is not answered by that"
         assert "ls" not in file.read_text()
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_c6_a_question_whose_step_ended_unanswered_leaves_the_inbox(server: Server, open_page: Any) -> None:
+    steps = [{"id": name, "run": "true", "approve": "always"} for name in ("push", "tell")]
+    execution = server.api.start({"name": "publish", "steps": steps})["id"]
+    page = await open_page(server, "/approvals")
+    push, tell = (page.get_by_role("article", name=f"{name} asks to use") for name in ("push", "tell"))
+    await expect(push).to_be_visible()
+    skipped = server.api.post(f"/api/executions/{execution}/steps/push/skip")
+    assert skipped.status == 200, skipped.body
+    await expect(push).to_have_count(0)
+    await expect(tell).to_be_visible()

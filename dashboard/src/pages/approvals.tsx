@@ -13,6 +13,8 @@ import { QuestionCard } from "./question";
 import "./approvals.css";
 
 const MOST_TOLD = 20;
+/** A question also ends unanswered: it expires, or somebody skips its step. */
+const ENDS = new Set(["step.failed", "step.skipped"]);
 
 /** The same question, whoever tells of it. */
 const nameOf = (execution: string, step: string, digest: string) => `${execution} ${step} ${digest}`;
@@ -35,7 +37,7 @@ export default function ApprovalsPage() {
       );
       if (others.length > 0) setTold((before) => [...before, ...others].slice(-MOST_TOLD));
     },
-    isNews: (event) => event.type.startsWith("approval.") || event.type.startsWith("execution."),
+    isNews: (event) => /^(approval|execution)\./.test(event.type) || ENDS.has(event.type),
     old: [["approvals"], ["health"]],
   });
   const list = useRef<HTMLUListElement>(null);
