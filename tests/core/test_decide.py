@@ -12,7 +12,7 @@ from windlass.core import events as ev
 from windlass.core.decide import Policy, decide
 from windlass.core.standing import standing_still
 from windlass.core.state import fold
-from windlass.core.view import progress, snapshot
+from windlass.core.view import percent_of, progress, snapshot, whole_percent
 from windlass.errors import Category, Failure
 from windlass.plan.model import Plan
 from windlass.testing import Done, Fail, FakeClock, Hang, Script, Simulation, simulate
@@ -785,6 +785,17 @@ def test_progress_counts_a_foreach_by_its_items() -> None:
     for item in ("b[0]", "b[1]", "b[3]"):
         run.finish(item)
     assert progress(run.state) == 100.0
+
+
+def test_i4_a_hundred_percent_are_said_of_what_is_done_alone() -> None:
+    steps = [{"id": f"s{n}"} for n in range(400)]
+    run = started(plan_of(*steps, limits={"parallel": 400}))
+    for step in steps[:-1]:
+        run.finish(step["id"])
+    assert (progress(run.state), whole_percent(run.state)) == (99.8, 99)
+    assert percent_of(run.state, 399.99) == 99.9
+    run.finish("s399")
+    assert (progress(run.state), whole_percent(run.state)) == (100.0, 100)
 
 
 def test_the_fake_clock_can_be_turned_back_but_time_does_not_pass_backwards() -> None:

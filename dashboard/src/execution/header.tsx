@@ -1,7 +1,7 @@
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { isLoggedOut, onLogin, type StepList, type Summary } from "../api/client";
 import type { Connection } from "../live/stream";
-import { duration, money } from "../ui/format";
+import { duration, money, percent } from "../ui/format";
 import { Status } from "../ui/status";
 import { Text } from "../ui/text";
 import { Controls } from "./controls";
@@ -50,7 +50,7 @@ export function Header({ list, summary, summaryAt, connection, past, actions }: 
           <div>
             <dt>Done</dt>
             <dd>
-              <progress value={list.progress} max={100} aria-label="Progress" /> {Math.round(list.progress)} %
+              <progress value={list.progress} max={100} aria-label="Progress" /> {percent(list.progress)}
             </dd>
           </div>
         )}

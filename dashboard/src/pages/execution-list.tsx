@@ -3,7 +3,7 @@ import { useEffect, useRef } from "react";
 import { Link } from "wouter";
 import type { ExecutionLine } from "../api/client";
 import { useListKeys } from "../keys/list";
-import { duration } from "../ui/format";
+import { duration, percent } from "../ui/format";
 import { Status } from "../ui/status";
 import { Text } from "../ui/text";
 import { Ago } from "../ui/time";
@@ -81,7 +81,8 @@ function Progress({ line }: { line: ExecutionLine }) {
     <>
       <progress value={line.progress} max={100} aria-label="Progress" />
       <span className="soft">
-        {Math.round(line.progress)} %{left}
+        {percent(line.progress)}
+        {left}
       </span>
     </>
   );

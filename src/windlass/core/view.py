@@ -20,6 +20,7 @@ from windlass.errors import Failure
 __all__ = [
     "has_verified_work",
     "items_of",
+    "percent_of",
     "progress",
     "question_view",
     "shows_progress",
@@ -29,19 +30,33 @@ __all__ = [
     "verdict_of",
     "waits_because",
     "waits_for",
+    "whole_percent",
 ]
 
 NONE_STALE: Set[str] = frozenset()
+ALMOST = 99.9
+"""The most percent that are said while a step is left."""
 
 
 def progress(state: State) -> float:
     """Percent of the plan's steps that are settled; a foreach counts by its items."""
-    total = len(state.plan.steps)
-    done = float(total - state.unsettled)
+    done = float(len(state.plan.steps) - state.unsettled)
     for step in state.top_level():
         if step.children and not step.settled:
             done += 1 - step.open_children / len(step.children)
-    return round(100.0 * done / total, 1)
+    return percent_of(state, done)
+
+
+def percent_of(state: State, done: float) -> float:
+    """So many of its steps in percent; 100 is said of what is done alone, and not of 2,999 steps of 3,000."""
+    percent = round(100.0 * done / len(state.plan.steps), 1)
+    return min(percent, ALMOST) if state.unsettled else percent
+
+
+def whole_percent(state: State) -> int:
+    """The same as `progress`, for people to read."""
+    done = progress(state)
+    return min(round(done), 99) if done < 100 else 100
 
 
 def shows_progress(state: State) -> bool:

@@ -19,6 +19,7 @@ import msgspec
 from windlass.core import events as ev
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus
+from windlass.core.view import percent_of
 from windlass.errors import Damaged
 from windlass.ports import Entry, Journal
 from windlass.redact import Redactor
@@ -75,12 +76,11 @@ class _FoldedExecution:
     @property
     def progress(self) -> float:
         """The same number as `core.view.progress`, without a walk over all steps for each event."""
-        total = len(self.state.plan.steps)
-        done = float(total - self.state.unsettled)
+        done = float(len(self.state.plan.steps) - self.state.unsettled)
         for step in self._lists:
             if step.children and not step.settled:
                 done += 1 - step.open_children / len(step.children)
-        return round(100.0 * done / total, 1)
+        return percent_of(self.state, done)
 
 
 class MessageEncoder:
