@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 
     from conftest import Project, Windlass
     from server_process import Server
+
+HELD: dict[str, Any] = {"name": "held", "steps": [{"id": "one", "run": "while ! test -e go; do sleep 0.05; done"}]}
 
 
 def plan(name: str, run: str = "true") -> dict[str, Any]:
@@ -127,7 +132,7 @@ async def test_i4_an_execution_that_asks_reads_waiting_and_is_found_so(server: S
 async def test_i4_an_execution_whose_process_is_gone_is_not_shown_as_one_that_runs(
     server: Server, windlass: Windlass, project: Project, open_page: Any
 ) -> None:
-    project.plan("{name: held, steps: [{id: one, run: 'while ! test -e go; do sleep 0.05; done'}]}")
+    project.plan(json.dumps(HELD))
     background = windlass.background("run", "plan.yaml")
     page = await open_page(server)
     line = page.get_by_role("link", name="held")
@@ -138,3 +143,21 @@ async def test_i4_an_execution_whose_process_is_gone_is_not_shown_as_one_that_ru
     await line.click()
     await expect(page.locator(".fact-state")).to_contain_text("no process runs it: resume it")
     await expect(page.get_by_text("Time left")).to_have_count(0)
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_i4_times_are_right_in_a_browser_whose_clock_is_wrong(
+    server: Server, project: Project, open_page: Any
+) -> None:
+    execution = server.api.start(HELD, workdir=str(project.path))["id"]
+    page = await open_page(server)
+    await page.clock.install(time=datetime.now(UTC) + timedelta(days=2))
+    await page.goto(f"{server.address}/?since=1h")
+    await expect(page.get_by_role("link", name="held")).to_contain_text(re.compile("just now|min ago"))
+    await page.goto(f"{server.address}/executions/{execution}?view=timeline")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    axis = page.locator(".timeline-axis")
+    await expect(axis).to_contain_text("+")
+    await expect(axis).not_to_contain_text(" h")
+    (project.path / "go").touch()
+    await expect(page.locator(".fact-state")).to_contain_text("completed")

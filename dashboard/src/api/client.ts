@@ -1,5 +1,6 @@
 /** The server's API, with types made from its OpenAPI document. */
 import createClient from "openapi-fetch";
+import { noteTime } from "../live/clock";
 import { saved, savedAnswer } from "./saved";
 import type { components, paths } from "./schema";
 
@@ -68,6 +69,7 @@ function noteLogin(status: number): void {
 export async function given<T>(reply: Promise<Reply>): Promise<T> {
   const { data, error, response } = await reply;
   noteLogin(response.status);
+  noteTime(response.headers.get("date"));
   if (!response.ok || data === undefined) throw new ApiError(response.status, (error ?? {}) as Partial<Problem>);
   return data as T;
 }

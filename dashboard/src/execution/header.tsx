@@ -1,5 +1,6 @@
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { isLoggedOut, onLogin, type StepList, type Summary } from "../api/client";
+import { serverTime } from "../live/clock";
 import type { Connection } from "../live/stream";
 import { duration, money, percent } from "../ui/format";
 import { Status } from "../ui/status";
@@ -148,13 +149,13 @@ function Money({ summary }: { summary: Summary | undefined }) {
   );
 }
 
-/** The time, each second while it is wanted. */
+/** The time by the server's clock, each second while it is wanted. */
 export function useSeconds(wanted: boolean): number {
-  const [now, setNow] = useState(Date.now);
+  const [now, setNow] = useState(() => serverTime());
   useEffect(() => {
     if (!wanted) return;
-    setNow(Date.now());
-    const timer = window.setInterval(() => setNow(Date.now()), 1000);
+    setNow(serverTime());
+    const timer = window.setInterval(() => setNow(serverTime()), 1000);
     return () => window.clearInterval(timer);
   }, [wanted]);
   return now;

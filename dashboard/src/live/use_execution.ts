@@ -2,6 +2,7 @@
 import { keepPreviousData, type QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { api, given, type StepList, type Summary } from "../api/client";
+import { serverTime } from "./clock";
 import { applyEvents } from "./rows";
 import { type Connection, listen, type StreamEvent } from "./stream";
 
@@ -12,7 +13,7 @@ export interface LiveExecution {
   /** The number of its last event. */
   last: number;
   summary: Summary | undefined;
-  /** When the summary came, in milliseconds: its forecast counts down from there. */
+  /** When the summary came, in milliseconds by the server's clock: its forecast counts down from there. */
   summaryAt: number;
   error: Error | null;
   connection: Connection;
@@ -82,7 +83,7 @@ export function useExecution(id: string, at: number | null): LiveExecution {
     list: at === null ? now.data : (past.data ?? now.data),
     last: now.data?.seq ?? 1,
     summary: summary.data,
-    summaryAt: summary.dataUpdatedAt,
+    summaryAt: serverTime(summary.dataUpdatedAt),
     error: now.error ?? (at === null ? null : past.error) ?? (now.data ? null : summary.error),
     connection,
     follow,

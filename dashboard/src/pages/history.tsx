@@ -2,6 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
 import { useSearchParams } from "wouter";
 import { type Figures, type History, type HistoryRow, look } from "../api/figures";
+import { serverTime } from "../live/clock";
 import { duration, money, size } from "../ui/format";
 import { useTitle } from "../ui/home";
 import { ProblemNotice } from "../ui/problem";
@@ -156,7 +157,7 @@ const noon = (day: string) => Date.parse(`${day}T12:00Z`) / 1000;
 
 /** Days from the first one to today, also those on which nothing ran: a gap in time is a gap in the chart. */
 function everyDay(first: string): number[] {
-  const today = noon(new Date().toISOString().slice(0, 10));
+  const today = noon(new Date(serverTime()).toISOString().slice(0, 10));
   const from = Math.min(noon(first), today - (LEAST_DAYS - 1) * 86_400);
   return Array.from({ length: Math.round((today - from) / 86_400) + 1 }, (_, day) => from + day * 86_400);
 }

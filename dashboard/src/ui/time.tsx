@@ -1,11 +1,12 @@
 import { useEffect, useState } from "react";
+import { serverTime } from "../live/clock";
 import { ago } from "./format";
 
-/** Seconds since the epoch, looked at again every so often. */
+/** Seconds since the epoch by the server's clock, looked at again every so often. */
 export function useNow(every = 15_000): number {
-  const [now, setNow] = useState(() => Date.now() / 1000);
+  const [now, setNow] = useState(() => serverTime() / 1000);
   useEffect(() => {
-    const timer = window.setInterval(() => setNow(Date.now() / 1000), every);
+    const timer = window.setInterval(() => setNow(serverTime() / 1000), every);
     return () => window.clearInterval(timer);
   }, [every]);
   return now;
