@@ -6,7 +6,7 @@ import { KeysHelp } from "./keys/help";
 import { useKeys } from "./keys/keys";
 import { ExecutionsPage } from "./pages/executions";
 import { PageBoundary } from "./ui/boundary";
-import { short, useHealth, useTitle } from "./ui/home";
+import { short, useHealth, useServerBack, useTitle } from "./ui/home";
 import { LoginNotice } from "./ui/login";
 import { Text } from "./ui/text";
 import { ThemeSwitch } from "./ui/theme";
@@ -79,6 +79,7 @@ function Top() {
   const [location, navigate] = useLocation();
   const health = useHealth();
   useOneHome(health?.home);
+  useServerBack();
   useKeys(
     "Everywhere",
     PAGES.map((page) => ({ keys: `g ${page.key}`, does: `Go to ${page.name}`, run: () => navigate(page.path) })),

@@ -131,6 +131,22 @@ async def test_i4_a_killed_server_that_comes_back_leaves_no_gap(
     assert second.api.get(f"/api/executions/{execution}").json["status"] == "completed"
 
 
+async def test_i4_a_page_that_was_opened_while_the_server_was_away_comes_with_it(
+    serve: Serve, project: Project, open_page: Any, port: int
+) -> None:
+    first = serve("--port", str(port))
+    first.api.start(HELD)
+    page = await open_page(first, allow=("ERR_CONNECTION_REFUSED", "WebSocket", "ERR_"))
+    line = page.get_by_role("link", name="held")
+    await expect(line).to_contain_text("running")
+    first.kill()
+    await line.click()
+    await expect(page.get_by_text("check that the server runs: windlass serve")).to_be_visible()
+    (project.path / "go").touch()
+    serve("--port", str(port))
+    await expect(state(page)).to_contain_text("completed")
+
+
 async def test_i3_a_server_that_says_nothing_any_more_is_told_and_connected_to_again(
     server: Server, open_page: Any
 ) -> None:

@@ -1,8 +1,8 @@
 /** The home that this server serves. Several homes never mix: its path stands in the title and the header, and in the
  * key of everything of it that the browser keeps. */
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { given } from "../api/client";
+import { ApiError, given } from "../api/client";
 
 export interface Health {
   ok: boolean;
@@ -22,13 +22,29 @@ export interface Health {
 const LOOK_EVERY = 10_000;
 
 export function useHealth(): Health | undefined {
-  const { data } = useQuery({
+  return useHealthQuery().data;
+}
+
+/** Asks again for what could not be asked while the server was away. */
+export function useServerBack(): void {
+  const queries = useQueryClient();
+  const { dataUpdatedAt } = useHealthQuery();
+  useEffect(() => {
+    if (dataUpdatedAt === 0) return;
+    void queries.refetchQueries({
+      type: "active",
+      predicate: ({ state }) => state.status === "error" && !(state.error instanceof ApiError),
+    });
+  }, [queries, dataUpdatedAt]);
+}
+
+function useHealthQuery() {
+  return useQuery({
     queryKey: ["health"],
     queryFn: () => given<Health>(fetch("/api/health").then(read)),
     refetchInterval: LOOK_EVERY,
     retry: false,
   });
-  return data;
 }
 
 /** A server whose journal has trouble answers 503, with the same body. */
