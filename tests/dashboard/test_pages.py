@@ -35,6 +35,15 @@ async def test_i4_an_execution_is_listed_and_opened(server: Server, open_page: A
     assert asked.index(steps[0]) < asked.index(script), "before the script that shows them is there"
 
 
+@pytest.mark.asyncio(loop_scope="session")
+async def test_c5_an_error_of_several_lines_is_shown_in_lines(server: Server, open_page: Any) -> None:
+    server.api.start(PLAN, wait=60)
+    page = await open_page(server, "/executions/unknown", allow=("404",))
+    said = page.get_by_role("alert")
+    await expect(said).to_contain_text("no execution has the id 'unknown'")
+    await expect(said).not_to_contain_text("\\n")
+
+
 def test_i4_nobody_sees_a_page_without_a_login(server: Server) -> None:
     nobody = Api(server.address, "")
     for path in ("/", "/executions/x", "/approvals", "/icon.svg"):

@@ -9,9 +9,11 @@ export function ProblemNotice({ error }: { error: Error }) {
   const advice = error instanceof ApiError ? error.advice : ["check that the server runs: windlass serve"];
   return (
     <Notice kind="bad">
-      <p>
-        <Text>{error.message}</Text>
-      </p>
+      {[...new Set(error.message.split("\n"))].map((line) => (
+        <p key={line}>
+          <Text>{line}</Text>
+        </p>
+      ))}
       <Advice lines={advice} />
     </Notice>
   );
