@@ -97,3 +97,19 @@ def test_b5_only_a_schema_that_takes_text_alone_makes_text(kind: str) -> None:
     found = with_texts(schema, {"a": "{{ x }}", "b": ["{{ x }}", 3], "c": "{{ x }}"}, given)
     assert found == {"a": expected, "b": [expected, 3], "c": 3}
     assert with_texts(schema, {"a": 3, "b": "{{ x }}", "c": 3}, given) == {"a": 3, "b": [expected, expected], "c": 3}
+
+
+@pytest.mark.parametrize("given", ["['a'] | map('upper')", "steps.v.output | from_json"])
+async def test_b5_a_value_that_no_journal_can_hold_does_not_end_the_execution(project: Project, given: str) -> None:
+    steps = await outcome(
+        '["A", "\\ud800"]' if "from_json" in given else "",
+        Step(id="use", tool="give", with_={"value": f"{{{{ {given} }}}}"}, needs="v"),
+        Step(id="each", foreach=given, tool="give", with_={"value": "{{ item }}"}, needs="v"),
+        Step(id="ids", tool="give", with_={"value": "{{ steps }}"}),
+    )
+    assert steps["ids"]["output"] == ["v", "use", "each", "ids"]
+    if "from_json" in given:
+        assert "half a character" in steps["use"]["error"]["message"]
+        assert "half a character" in steps["each"]["error"]["message"]
+    else:
+        assert steps["use"]["output"] == steps["each"]["output"] == ["A"]

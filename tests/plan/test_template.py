@@ -126,6 +126,39 @@ def test_what_is_not_there_is_told_and_never_made_up(template: str) -> None:
     assert "nothing" in refused(template) or "'b'" in refused(template)
 
 
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("{{ ['a', 'b'] | map('upper') }}", ["A", "B"]),
+        ("{{ [1, 1, 2] | unique }}", [1, 2]),
+        ("{{ {'a': 1}.items() }}", [["a", 1]]),
+        ("{{ {'x': [1] | select} }}", {"x": [1]}),
+    ],
+)
+def test_b5_whatever_gives_items_is_a_list(template: str, value: Any) -> None:
+    assert compile_value(template).render(SCOPE) == value
+
+
+def test_b5_a_condition_on_a_filter_that_leaves_nothing_is_false() -> None:
+    assert not compile_expression("[1, 2] | select('gt', 2)")(SCOPE)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 'nan' | float }}",
+        "{{ '[Infinity]' | from_json }}",
+        "{{ '\"\\\\ud800\"' | from_json }}",
+        "x{{ '\"\\\\ud800\"' | from_json }}",
+        "{{ inputs['list'].append }}",
+        "{{ 'a'.encode() }}",
+        "{{ [inputs.nothing] }}",
+    ],
+)
+def test_b5_what_json_cannot_hold_is_a_template_problem(template: str) -> None:
+    refused(template)
+
+
 @pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "x{{ inputs.list + 1 }}", "{{ 'x' | from_json }}"])
 def test_whatever_goes_wrong_in_a_template_is_a_template_problem(template: str) -> None:
     assert template in refused(template) or "in " in refused(template)

@@ -154,20 +154,13 @@ def compile_expression(text: str) -> Render:
     """An expression that keeps the type of what it finds."""
     if (path := plain_path(text)) is not None:
         return _path_walk(path)
-    from windlass.plan.jinja import UNREADABLE, Undefined
+    from windlass.plan.jinja import UNREADABLE
 
     try:
         expression = _env().compile_expression(_bare(text), undefined_to_none=False)
     except UNREADABLE as error:
         raise _unreadable(error, text) from error
-
-    def render(scope: Mapping[str, Any]) -> Any:
-        value = _guarded(lambda: expression(scope), text)
-        if isinstance(value, Undefined):
-            _guarded(lambda: str(value), text)
-        return value
-
-    return render
+    return lambda scope: _guarded(lambda: expression(scope), text)
 
 
 def _unreadable(error: Exception, text: str) -> TemplateProblem:
@@ -185,7 +178,7 @@ def _plain_path(form: re.Pattern[str], text: str) -> list[str] | None:
     if found is None:
         return None
     parts = found[1].split(".")
-    return None if parts[0] in _RESERVED else parts
+    return None if parts[0] in _RESERVED or parts == ["steps"] else parts  # all steps are no plain data
 
 
 def _path_walk(parts: list[str]) -> Render:
@@ -220,9 +213,10 @@ def _walk_from(value: Any, parts: list[str], start: int) -> Any:
 
 def _guarded(render: Callable[[], Any], text: str) -> Any:
     from windlass.plan.jinja import UndefinedError
+    from windlass.plan.plain_value import plain_value
 
     try:
-        return render()
+        return plain_value(render())
     except UndefinedError as error:
         raise TemplateProblem(f"{error.message} in {text!r}") from error
     except Exception as error:  # a filter or operator may raise anything on data it does not fit

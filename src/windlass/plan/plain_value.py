@@ -1,0 +1,44 @@
+"""Values of templates as plain data: the journal holds nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from windlass.plan.jinja import Undefined
+from windlass.plan.schema import kind_of
+
+__all__ = ["plain_value"]
+
+
+def plain_value(value: Any) -> Any:
+    """The value with lists in place of whatever else gives items, as `map` does. ValueError: it is no data."""
+    match value:
+        case Undefined():
+            return str(value)  # raises
+        case str():
+            return _whole(value)
+        case None | bool():
+            return value
+        case int() if str(value):  # raises for a number that is too long to be written
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case Mapping():
+            return {_key(key): plain_value(inner) for key, inner in value.items()}
+        case Iterable() if not isinstance(value, bytes):
+            return [plain_value(inner) for inner in value]
+    raise ValueError(f"it gives {kind_of(value)}, which is not plain data")
+
+
+def _key(key: Any) -> Any:
+    return plain_value(key) if isinstance(key, str | int | float) else str(key)
+
+
+def _whole(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it gives text with half a character (a lone surrogate)") from None
+    return text
