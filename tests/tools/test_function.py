@@ -427,3 +427,31 @@ async def test_i5_a_file_of_tools_that_does_not_load_is_named_with_the_line(
         with pytest.raises(UsageError, match=said):
             engine.read(path)
     assert sys.modules.get("not_there_at_all") is None
+
+
+# ── what a function changes in its arguments ─────────────────────────────────────────────────────────
+
+
+async def test_c3_a_tool_that_changes_its_arguments_changes_nothing_else(project: Project) -> None:
+    @tool
+    def add(box: Any, call: Call) -> Any:
+        box["things"].append(call.attempt)
+        if call.attempt == 1:
+            raise TimeoutError
+        return box
+
+    plan = Plan(
+        inputs={"box": {"things": []}},
+        steps=[
+            Step(id="first", tool="add", with_={"box": "{{ inputs.box }}"}, retry={"delay": 0.01}),
+            Step(id="next", tool="add", with_={"box": "{{ steps.first.output }}"}, retry={"delay": 0.01}),
+            Step(id="each", foreach=[1, 2], tool="add", with_={"box": {"things": []}}, retry={"delay": 0.01}),
+        ],
+    )
+    async with windlass.open(tools=[add]) as engine:
+        for _ in range(2):  # the plan is kept for its next execution
+            steps = {step["id"]: step for step in (await (await engine.start(plan)).result())["steps"]}
+            assert steps["first"]["input"] == {"box": {"things": []}}
+            assert steps["first"]["output"] == {"things": [2]}
+            assert steps["next"]["output"] == {"things": [2, 2]}
+            assert steps["each"]["output"] == [{"things": [2]}, {"things": [2]}]

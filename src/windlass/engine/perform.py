@@ -171,7 +171,7 @@ class AttemptRunner(msgspec.Struct):
         tool = self.tools.get(started.tool)
         if tool is None:
             return Outcome.failed(_no_such_tool(started.tool, self.tools))
-        arguments, problems = _checked(tool, step, started.input)
+        arguments, problems = _checked(tool, step, _copied(started.input))
         if problems:
             message = f"{started.tool} cannot take these arguments: {'; '.join(problems)}"
             return Outcome.failed(Failure(Category.CONFIGURATION, message))
@@ -279,6 +279,13 @@ def _queued(meter: Meter) -> Iterator[None]:
 
 class _TooSlow(Exception):
     """The attempt's own limit was reached, as opposed to a TimeoutError from inside the tool."""
+
+
+def _copied(value: Any) -> Any:
+    """Plain data for a tool alone: what it changes in it must change neither the plan nor another step's output."""
+    if isinstance(value, dict):
+        return {name: _copied(inner) for name, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _checked(tool: Tool, step: StepState, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
