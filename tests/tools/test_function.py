@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from dataclasses import dataclass
@@ -260,6 +261,48 @@ async def test_c3_a_tool_that_raises_what_nobody_raises_fails_alone(
         step = await run(tool(name="do")(do if kind == "sync" else do_async), **more)
         assert step["status"] == "failed"
         assert step["error"]["category"] == "logic"
+
+
+class Panic(BaseException):
+    """As extensions written in Rust raise."""
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("error", [Panic("it broke"), BaseExceptionGroup("it broke", [Panic()])])
+async def test_c3_an_error_that_is_no_exception_of_the_usual_kind_is_named(
+    project: Project, error: BaseException, kind: str
+) -> None:
+    def do() -> None:
+        raise error
+
+    async def do_async() -> None:
+        raise error
+
+    step = await run(tool(name="do")(do if kind == "sync" else do_async))
+    assert f"{type(error).__name__}: it broke" in step["error"]["message"]
+
+
+async def test_c3_a_keyboard_interrupt_that_a_function_raises_itself_fails_its_step(project: Project) -> None:
+    @tool
+    def do() -> None:
+        raise KeyboardInterrupt
+
+    step = await run(do)
+    assert "the function raised KeyboardInterrupt" in step["error"]["message"]
+
+
+@pytest.mark.parametrize(("code", "given"), [(0, None), (0, 0), (3, 3), (1, "text")])
+async def test_c3_the_child_of_a_function_that_forks_ends_where_the_function_ends(
+    project: Project, code: int, given: Any
+) -> None:
+    @tool
+    def fork() -> int:
+        child = os.fork()
+        if child == 0:
+            sys.exit(given)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert (await run(fork))["output"] == code
 
 
 # ── threads and stopping ─────────────────────────────────────────────────────────────────────────────

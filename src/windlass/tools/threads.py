@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["in_thread"]
+__all__ = ["in_thread", "ordinary"]
 
 IDLE_THREADS = 64
 """Threads that are kept for the next functions."""
@@ -54,12 +55,15 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     def job() -> None:
         value: Any = None
         error: BaseException | None = None
+        process = os.getpid()
         try:
             value = function()
-        except StopIteration:  # no future can hold it, and the attempt would never end
-            error = RuntimeError("the function raised StopIteration")
+        except (StopIteration, KeyboardInterrupt, GeneratorExit) as raised:  # no future or no loop would survive them
+            error = RuntimeError(f"the function raised {type(raised).__name__}")
         except BaseException as raised:
-            error = raised
+            error = ordinary(raised)
+        if os.getpid() != process:  # the function has forked, and this is its child: nobody here waits for a result
+            os._exit(_exit_code(error))
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, value, error)
 
@@ -69,3 +73,18 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
         worker = _Worker()
     worker.jobs.put(job)
     return work
+
+
+def ordinary(error: BaseException) -> BaseException:
+    """The error of a function, as one that fails its attempt alone. Some libraries raise others (a panic in Rust)."""
+    if isinstance(error, Exception | SystemExit | asyncio.CancelledError | KeyboardInterrupt | GeneratorExit):
+        return error
+    plain = RuntimeError(f"the function raised {type(error).__name__}: {error}")
+    plain.__cause__ = error
+    return plain
+
+
+def _exit_code(error: BaseException | None) -> int:
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        return error.code or 0
+    return 0 if error is None else 1
