@@ -155,6 +155,7 @@ class Found:
         (Colour.RED, "red"),
         (Found("x", date(2026, 1, 2)), {"path": "x", "on": "2026-01-02"}),
         (2**70, 2**70),
+        ([Point(x=1)], [{"x": 1, "y": 0}]),
     ],
     ids=repr,
 )
@@ -165,6 +166,36 @@ async def test_i5_what_is_plain_data_is_kept_as_json_gives_it_back(project: Proj
 
     step = await run(give)
     assert (step["status"], step["output"]) == ("completed", kept)
+
+
+@dataclass
+class Measured:
+    values: list[float]
+
+
+class Measurement(BaseModel):
+    value: float
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (float("nan"), ""),
+        ({"a": [float("inf")]}, " at a[0]"),
+        (Measured([1.0, float("nan")]), " at values[1]"),
+        ([Measurement(value=float("nan"))], " at [0].value"),
+    ],
+    ids=repr,
+)
+async def test_i5_a_number_that_is_not_finite_fails_the_step_wherever_it_is(
+    project: Project, value: Any, place: str
+) -> None:
+    @tool
+    def give() -> Any:
+        return value
+
+    step = await run(give)
+    assert (step["error"] or {}).get("message") == f"give returned a number that is not finite{place}"
 
 
 class Opaque:

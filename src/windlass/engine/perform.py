@@ -36,7 +36,16 @@ MAX_RESULT = 16 * 1024 * 1024
 
 _LARGE = 2**63
 """An integer from here on may have more digits than can be written."""
-_encode = msgspec.json.Encoder().encode
+
+
+def _dumped(value: Any) -> Any:
+    """A model of pydantic as its JSON Schema describes it."""
+    if (dump := getattr(value, "model_dump", None)) is None or isinstance(value, type):
+        raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+    return dump(by_alias=True)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_dumped).encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -315,7 +324,9 @@ def storable(value: Any, tool: str) -> Outcome:
         message = f"{tool} returned {len(encoded)} bytes; the limit for a step's output is {MAX_RESULT}"
         advice = ("write large results to a file and return its path",)
         return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
-    if b"null" in encoded and (place := _not_finite(value)) is not None:  # JSON would make null of it
+    if (
+        b"null" in encoded and (place := _not_finite(msgspec.to_builtins(value, enc_hook=_dumped))) is not None
+    ):  # JSON would make null of it
         message = f"{tool} returned a number that is not finite{place and f' at {place}'}"
         return Outcome.failed(Failure(Category.LOGIC, message, advice=("return None or text for it",)))
     return Outcome.done(_decode(encoded))
