@@ -45,6 +45,13 @@ class Point(BaseModel):
     y: int = 0
 
 
+class Opaque:
+    pass
+
+
+OPAQUE = Opaque()
+
+
 async def test_i5_annotations_make_the_schema_and_check_what_is_given(project: Project) -> None:
     @tool
     def paint(colour: Colour, at: Point, size: Literal[1, 2] = 1, note: str | None = None) -> list[Any]:
@@ -93,6 +100,31 @@ async def test_i5_a_parameter_annotated_call_receives_the_attempt(project: Proje
     assert call.variables["WINDLASS_STEP"] == "a"
 
 
+async def test_i5_a_call_that_may_be_none_receives_the_attempt_too(project: Project) -> None:
+    @tool
+    def number(call: Call | None = None) -> int:
+        return call.attempt if call is not None else 0
+
+    assert (await run(number))["output"] == 1
+
+
+def test_i5_a_parameter_that_takes_no_data_has_a_schema_all_the_same() -> None:
+    @tool
+    def use(size: int, client: Opaque = OPAQUE) -> None: ...
+
+    assert use.schema["required"] == ["size"]
+    assert use.schema["properties"]["client"] == {"title": "Client"}
+
+
+@pytest.mark.filterwarnings("error")
+async def test_i5_a_parameter_may_have_the_name_of_a_method_of_models(project: Project) -> None:
+    @tool
+    def use(json: str, schema: int = 2, copy: bool = False) -> Any:
+        return [json, schema, copy]
+
+    assert (await run(use, {"json": "a"}))["output"] == ["a", 2, False]
+
+
 async def test_i5_the_function_can_still_be_called_as_one(project: Project) -> None:
     @tool(name="sum.up", description="Adds", effect="none")
     def add(a: int, b: int = 1) -> int:
@@ -126,7 +158,11 @@ def test_i5_a_function_that_cannot_be_a_tool_is_refused_when_it_is_decorated() -
 
     def unknown(value: NotThere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    for function in (star, names, unknown):
+    def hidden(_value: int) -> None: ...
+
+    def configured(model_config: str) -> None: ...
+
+    for function in (star, names, unknown, hidden, configured):
         with pytest.raises(UsageError, match=f"tool {function.__name__}"):
             tool(function)
     with pytest.raises(ValueError, match="sometimes"):
@@ -196,10 +232,6 @@ async def test_i5_a_number_that_is_not_finite_fails_the_step_wherever_it_is(
 
     step = await run(give)
     assert (step["error"] or {}).get("message") == f"give returned a number that is not finite{place}"
-
-
-class Opaque:
-    pass
 
 
 LOOP: list[Any] = []

@@ -18,6 +18,7 @@ import inspect
 import sys
 import time
 import typing
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -70,7 +71,17 @@ class FunctionTool(Tool):
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        return self._model.model_json_schema()
+        from pydantic.json_schema import GenerateJsonSchema  # takes a while to import
+
+        class ArgumentSchema(GenerateJsonSchema):
+            """A parameter that takes no data (an object as its default) is any value, and spoils no list of tools."""
+
+            ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+
+            def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
+                return {}
+
+        return self._model.model_json_schema(schema_generator=ArgumentSchema)
 
     @cached_property
     def returns(self) -> dict[str, Any] | None:
@@ -163,14 +174,18 @@ def _model_of(function: Callable[..., Any], name: str) -> tuple[type[BaseModel],
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise UsageError(f"tool {name}: parameter {parameter} cannot be given by name")
         annotation = hints.get(parameter.name, Any)
-        if annotation is Call:
+        if annotation is Call or Call in typing.get_args(annotation):  # also `Call | None`
             call_name = parameter.name
             continue
+        if parameter.name.startswith("_") or parameter.name == "model_config":
+            raise UsageError(f"tool {name}: a parameter cannot be called {parameter.name}")
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[parameter.name] = (annotation, default)
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     try:
-        return create_model(f"{name}_arguments", __config__=config, **fields), call_name
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a parameter may be called `json` or `schema`
+            return create_model(f"{name}_arguments", __config__=config, **fields), call_name
     except (ValidationError, TypeError, NameError) as error:
         raise UsageError(f"tool {name}: its parameters cannot be described: {error}") from error
 
