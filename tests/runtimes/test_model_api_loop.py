@@ -245,6 +245,28 @@ async def test_a4_arguments_that_nobody_could_write_down_are_refused(arguments: 
 
 
 @both
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+async def test_a4_a_number_that_json_lacks_goes_back_to_the_model_and_the_conversation_goes_on(
+    protocol: str, number: str, tmp_path: Path
+) -> None:
+    raw = f'{{"command": {number}}}'
+    bad = {
+        "anthropic": anthropic_stream(("shell", raw), stop="tool_use"),
+        "openai": openai_stream(openai_call("shell", raw), finish="tool_calls"),
+    }
+    model = RawModel([bad[protocol], RAW_DONE[protocol], RAW_DONE[protocol]])
+    async with model.serve(protocol, tmp_path) as world:
+        host = tools_host()
+        first = await world.run(host)
+        again = await world.run(host, "and now?", session=first.session)
+    assert first.success
+    assert again.success
+    assert host.uses == []
+    assert "not valid JSON" in str(model.requests[1]["messages"])
+    assert all(number in str(request["messages"]) for request in model.requests[1:]), "it is told what it wrote"
+
+
+@both
 async def test_a4_an_unknown_tool_is_answered_with_the_nearest_name(protocol: str, tmp_path: Path) -> None:
     async with scripted(protocol, tmp_path, [Reply.use("files__raed", {}), Reply.say("ok")]) as (world, model):
         host = tools_host()

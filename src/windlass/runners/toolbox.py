@@ -91,7 +91,8 @@ class ModelTools:
         try:
             raw = json.dumps(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
             arguments = json.loads(raw or "{}", parse_constant=_no_number)
-            json.dumps(arguments, ensure_ascii=False).encode()  # half a character cannot be encoded
+            # Half a character cannot be encoded, and `1e999` is no number that JSON has.
+            json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             return BadCall(
                 f"the arguments of {call.name} are not valid JSON ({error}); nothing was done, call it again"

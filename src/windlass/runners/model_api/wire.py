@@ -8,6 +8,8 @@ ends the request.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -32,7 +34,7 @@ from windlass.runners.toolbox import Joiner
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart
     from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
     from pydantic_ai.tools import ToolDefinition
 
@@ -217,7 +219,7 @@ class ModelExchange:
         most = _most_output(model.client) if limited else None
         async with model_request_stream(
             model.client,
-            model.encoded.rest_of(messages),
+            [_sendable(message) for message in model.encoded.rest_of(messages)],
             model_settings=_settings(temperature, cached=bool(tools), most=most),
             model_request_parameters=_parameters(known, form),
             instrument=False,
@@ -253,6 +255,23 @@ def _refused(error: Exception) -> bool:
     if isinstance(error, ModelConnectionError):
         return error.phase in ("connect", "pool")
     return isinstance(error, UserError)
+
+
+def _sendable(message: ModelMessage) -> ModelMessage:
+    """The message with arguments that JSON can hold: the clients read NaN, and 1e999, and fail to write them."""
+    from pydantic_ai.messages import INVALID_JSON_KEY, ModelResponse, ToolCallPart
+
+    def sendable(part: ModelResponsePart) -> ModelResponsePart:
+        if isinstance(part, ToolCallPart) and isinstance(part.args, str):
+            try:
+                json.dumps(part.args_as_dict(), allow_nan=False)
+            except ValueError:
+                return dataclasses.replace(part, args=json.dumps({INVALID_JSON_KEY: part.args}))
+        return part
+
+    if not isinstance(message, ModelResponse) or not message.tool_calls:
+        return message
+    return dataclasses.replace(message, parts=[sendable(part) for part in message.parts])
 
 
 def _definition(tool: ToolSpec) -> ToolDefinition:
