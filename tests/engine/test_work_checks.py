@@ -352,6 +352,14 @@ async def test_k3_what_does_not_fit_is_told_in_sentences(project: Project) -> No
     assert "check " not in "".join(notes), "it has no check"
 
 
+async def test_k3_an_answer_that_is_nested_too_deep_is_sent_back(project: Project) -> None:
+    deep = '{"tasks": ' + "[" * 5000 + "]" * 5000 + "}"
+    runner = says(deep, f"Here it is:\n```json\n{deep}\n```\n", '{"tasks": []}')
+    state = await AgentWorld(project, runner).run(plan(agent(output=FORM)))
+    assert (state.status, state.steps["work"].output) == ("completed", {"tasks": []})
+    assert all("is not JSON" in request.brief.prompt for request in runner.requests[1:])
+
+
 async def test_k3_a_schema_that_is_never_met_fails_and_keeps_the_text(project: Project) -> None:
     world = AgentWorld(project, says("no", "never", "not at all"))
     state = await world.run(plan(agent(output=FORM)))

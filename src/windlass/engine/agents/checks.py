@@ -382,12 +382,12 @@ def data_in(text: str) -> Any:
     blocks = re.findall(r"^```[a-z]*[ \t]*\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         if not blocks:
             raise ValueError("the last message is not JSON") from None
     try:
         return msgspec.json.decode(blocks[-1])
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ValueError(f"the last block of the last message is not JSON: {error}") from None
 
 
