@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from core_plans import attempts_of, plan_of
 
-from windlass.core.retry import allowed, backoff, retry_at
-from windlass.errors import Category, Failure
+from windlass.core.retry import LONGEST_WAIT, allowed, backoff, outlast, retry_at
+from windlass.errors import MODEL_API, Category, Failure
 from windlass.plan.model import Retry, Step
 from windlass.testing import Done, Fail, Script, Simulation, simulate
 
@@ -33,6 +33,14 @@ def at(category: Category, count: int, policy: Retry | None = None, retry_after:
 def test_c3_each_category_has_its_number_of_retries(category: Category, retries: int) -> None:
     assert allowed(category, Retry()) == retries
     assert [at(category, count) is not None for count in range(1, 6)] == [count <= retries for count in range(1, 6)]
+
+
+@pytest.mark.parametrize("seconds", [LONGEST_WAIT, 99_999_999_999.0, float("inf"), float("nan")])
+def test_c3_a_retry_after_of_years_is_taken_for_a_mistake(seconds: float) -> None:
+    failure = Failure(Category.TRANSIENT, "slow", retry_after=seconds, kind=MODEL_API)
+    assert at(Category.TRANSIENT, 1, retry_after=seconds) == at(Category.TRANSIENT, 1)
+    assert outlast(failure, 1, Retry(), NOW, NOW + 1800, "x") == NOW + backoff(Retry(), 1, "x")
+    assert at(Category.TRANSIENT, 1, retry_after=LONGEST_WAIT - 1) == LONGEST_WAIT - 1
 
 
 @pytest.mark.parametrize(("category", "tries"), [("transient", 4), ("permission", 2), ("resource", 3), ("logic", 1)])

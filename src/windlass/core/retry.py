@@ -2,7 +2,7 @@
 
 | category | retries |
 |---|---|
-| transient | `retry.max` (3), exponential backoff with jitter, never before Retry-After |
+| transient | `retry.max` (3), exponential backoff with jitter, never before a plausible Retry-After |
 | permission | 1, after the refresh hook |
 | resource | 2, each with reduced usage |
 | configuration, logic | none, unless the step's `retry.on` names them: then as transient |
@@ -18,7 +18,10 @@ import hashlib
 from windlass.errors import Category, Failure
 from windlass.plan.model import Retry
 
-__all__ = ["allowed", "backoff", "outlast", "patience_of", "retry_at"]
+__all__ = ["LONGEST_WAIT", "allowed", "backoff", "outlast", "patience_of", "retry_at"]
+
+LONGEST_WAIT = 366 * 86400.0
+"""Longest plausible time until somebody else is ready again, in seconds; a longer one is taken for a mistake."""
 
 RESOURCE_RETRIES = 2
 PERMISSION_RETRIES = 1
@@ -32,7 +35,7 @@ def retry_at(failure: Failure, failures: dict[Category, int], policy: Retry, now
     if failure.final or count > allowed(failure.category, policy):
         return None
     delay = backoff(policy, count, seed)
-    return now + max(delay, failure.retry_after or 0.0)
+    return now + max(delay, _asked_for(failure))
 
 
 def patience_of(policy: Retry, usual: float) -> float:
@@ -47,7 +50,13 @@ def outlast(failure: Failure, count: int, policy: Retry, now: float, gives_up_at
     if now >= gives_up_at:
         return None
     delay = min(backoff(policy, count, seed), LONGEST_API_WAIT)
-    return min(now + max(delay, failure.retry_after or 0.0), gives_up_at)
+    return min(now + max(delay, _asked_for(failure)), gives_up_at)
+
+
+def _asked_for(failure: Failure) -> float:
+    """Seconds that the other side asked to wait."""
+    wait = failure.retry_after or 0.0
+    return wait if wait < LONGEST_WAIT else 0.0
 
 
 def allowed(category: Category, policy: Retry) -> int:

@@ -20,6 +20,7 @@ from windlass.core.agent import KeptSession
 from windlass.core.budget import known_part, tokens_of
 from windlass.core.delegate import falls_back, runtime_of
 from windlass.core.handover import LONGEST_HANDOVER, hand_over, work_done
+from windlass.core.retry import LONGEST_WAIT
 from windlass.engine.agents.agent_tools import AgentTools
 from windlass.engine.agents.checks import WorkChecks, asks_for_data
 from windlass.engine.agents.context import context_rule
@@ -51,9 +52,6 @@ from windlass.ports import (
 from windlass.runtimes import CLI, RUNTIMES
 
 __all__ = ["AgentAttempt"]
-
-LONGEST_WAIT = 366 * 86400.0
-"""Longest plausible time until a quota comes back, in seconds; a later date is taken for a mistake."""
 
 CHARACTERS = 3
 """Characters of a token, at least: code and data have three, prose four."""
