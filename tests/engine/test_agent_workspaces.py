@@ -219,7 +219,7 @@ async def test_k4_a_dirty_tree_a_detached_head_and_a_merge_in_progress(project: 
         (lambda folder: git(folder, "checkout", "-q", "--orphan", "empty"), "has no commit yet"),
         (lambda folder: (folder / ".gitattributes").write_text("*.bin filter=lfs diff=lfs -text\n"), "uses Git LFS"),
         (lambda folder: (folder / ".gitmodules").write_text('[submodule "a"]\n\tpath = a\n'), "has submodules"),
-        (lambda folder: git(folder, "branch", "windlass"), "windlass"),
+        (lambda folder: git(folder, "branch", "windlass"), "'refs/heads/windlass' exists"),
     ],
 )
 async def test_k4_where_there_is_no_worktree_it_says_why(
@@ -236,8 +236,8 @@ async def test_k4_where_there_is_no_worktree_it_says_why(
     assert error is not None
     assert why in error.message
     assert runner.requests == []
-    if why != "windlass":
-        assert any("workspace: copy" in advice for advice in error.advice)
+    assert any("workspace: copy" in advice for advice in error.advice)
+    assert any("git branch -m windlass" in advice for advice in error.advice) == ("refs/heads" in why)
 
 
 async def test_k4_a_copy_needs_no_git(project: Project) -> None:

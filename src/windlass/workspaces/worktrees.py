@@ -141,11 +141,11 @@ def repository_of(workdir: Path) -> Repository:
     raise _cannot(f"a worktree needs one: {why}")
 
 
-def _cannot(why: str) -> ToolError:
+def _cannot(why: str, *advice: str) -> ToolError:
     return ToolError(
         f"`workspace: worktree` cannot be had here: {why}",
         category=Category.CONFIGURATION,
-        advice=("use `workspace: copy`, which needs no git, or `shared`",),
+        advice=("use `workspace: copy`, which needs no git, or `shared`", *advice),
     )
 
 
@@ -174,6 +174,9 @@ def _add(repository: Repository, wanted: Worktree, base: str, lock: int) -> str:
             repository, "worktree", "add", "--force", *reason, "-b", wanted.branch, str(wanted.path), base, lock=lock
         )
     except GitFailed as error:
+        if "exists; cannot create" in error.stderr:
+            why = f"git makes no branch {wanted.branch} beside one with the first part of its name"
+            raise _cannot(f"{why}: {error}", "or rename that one: git branch -m windlass NAME") from error
         if "already exists" not in error.stderr:
             raise
         git_at(repository, "worktree", "add", "--force", *reason, str(wanted.path), wanted.branch, lock=lock)
