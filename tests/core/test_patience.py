@@ -68,7 +68,9 @@ def test_k1_an_api_that_fails_is_tried_until_patience_ends(retry: dict[str, Any]
     assert waits[0] <= 1, "a hiccup costs a second"
 
 
-@pytest.mark.parametrize("retry", [{"patience": 0}, {"max": 3, "on": ["transient"], "patience": 0}])
+@pytest.mark.parametrize(
+    "retry", [{"patience": 0}, {"patience": "0s"}, {"patience": "0"}, {"max": 3, "on": ["transient"], "patience": 0}]
+)
 def test_k1_without_patience_the_usual_retries_are_all(retry: dict[str, Any]) -> None:
     run = begun(retry=retry)
     assert len(outage(run)) == 3

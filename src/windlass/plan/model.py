@@ -26,6 +26,7 @@ from windlass.plan.quantities import (
     ProgramBounds,
     Size,
     StepLimits,
+    Wait,
     misfit,
     parse_duration,
     within,
@@ -118,7 +119,7 @@ class Retry(CheckedValue):
     """Each further wait is this many times longer."""
     max_delay: Duration = 300.0
     """The longest wait that backoff may reach."""
-    patience: Literal[0] | Duration | None = None
+    patience: Wait | None = None
     """Of an agent: how long it waits for a model API that fails; unset, as the settings say, and 0 with `max: 0`."""
     on: tuple[Category, ...] = (Category.TRANSIENT, Category.PERMISSION, Category.RESOURCE)
     """Categories that are tried again at all. A bare `retry: 3` adds `logic`: any failed run."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from windlass.values import After, Before, CheckedValue, ValidationError, field
 
@@ -22,6 +22,7 @@ __all__ = [
     "ProgramBounds",
     "Size",
     "StepLimits",
+    "Wait",
     "at_most",
     "misfit",
     "parse_duration",
@@ -36,6 +37,7 @@ KB, MB, GB = 1024, 1024**2, 1024**3
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_NO_TIME = re.compile(r"\s*0+(?:\.0+)?\s*(?:ms|s|m|h|d)?\s*")
 _BYTES = {"": 1, "b": 1, "kb": KB, "kib": KB, "mb": MB, "mib": MB, "gb": GB, "gib": GB}
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]*)")
 
@@ -143,6 +145,11 @@ Duration = Annotated[
         },
     ),
 ]
+
+Wait = Annotated[
+    Literal[0] | Duration, Before(lambda value: 0 if isinstance(value, str) and _NO_TIME.fullmatch(value) else value)
+]
+"""A duration, or none: `0`, `0s`."""
 
 Size = Annotated[
     int,

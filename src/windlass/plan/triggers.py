@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from windlass.plan.cron import cron_problem, zone_problem
 from windlass.plan.load import NotAnInput, fitting_input
 from windlass.plan.model import Budget, Duration, Plan, StepId
+from windlass.plan.quantities import Wait
 from windlass.plan.report import Report
 from windlass.plan.schema import Complaint, data_path, keys_of, nearest, wrong_value
 from windlass.plan.yamlread import Path
@@ -93,11 +94,11 @@ class Trigger(CheckedValue):
     """Signed requests to `windlass serve` that start it, each delivery once."""
     zone: Annotated[str, _valid(zone_problem)] = "UTC"
     """The time zone of `cron` and of the day of a `budget`: `Europe/Berlin`."""
-    catch_up: Literal[0] | Duration = 3600.0
+    catch_up: Wait = 3600.0
     """The longest delay of a start; a later one is missed."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
     """At a time while an earlier execution is unfinished: start none, start it afterwards, or start it beside it."""
-    jitter: Literal[0] | Duration = 0
+    jitter: Wait = 0
     """Longest time by which it starts later, so that not everything starts at once."""
     pause_after: int = field(default=0, ge=0, le=50)
     """Executions in a row that fail before it is paused; 0 never pauses it."""

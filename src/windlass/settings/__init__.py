@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from windlass.errors import UsageError
 from windlass.homes import user_folder
 from windlass.homes.journal_url import PostgresUrl
-from windlass.plan.quantities import Duration
+from windlass.plan.quantities import Duration, Wait
 from windlass.runtimes import RUNTIMES, RuntimeName
 from windlass.settings.project import FREE, RULES, stricter
 from windlass.settings.tables import (
@@ -126,7 +126,7 @@ class Settings(CheckedValue):
     """Let another runtime of the same family take over when one cannot work."""
     wait_for_quota: bool = True
     """Wait until a used-up quota comes back, instead of pausing with exit code 6."""
-    patience: Literal[0] | Duration = 1800.0
+    patience: Wait = 1800.0
     """Seconds that an agent waits for a model API that fails, unless its step says `retry: {patience: …}`."""
     budget: BudgetSettings = BudgetSettings.model_construct()
     context: ContextSettings = ContextSettings.model_construct()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Literal, get_args
 
-from windlass.plan.quantities import Duration
+from windlass.plan.quantities import Duration, Wait
 from windlass.runtimes import ModelClass
 from windlass.values import CheckedValue, field
 
@@ -181,7 +181,7 @@ class NotifyRule(CheckedValue):
     on: tuple[NotifyKind, ...] = get_args(NotifyKind)
     recipients: tuple[str, ...] = ()
     """Mail addresses, for a mail service; each gets a mail of its own."""
-    after: Literal[0] | Duration = 0
+    after: Wait = 0
     """Seconds that an execution must have run, or a question must have waited."""
     plans: tuple[str, ...] = ()
     """Names and patterns of plans: `release*`. Empty is all."""
