@@ -8,6 +8,7 @@ used here. To pydantic it is a type like any other: the models of tools may hold
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from functools import cache
@@ -29,7 +30,17 @@ from typing import (
 
 from pydantic_core import SchemaSerializer, SchemaValidator, ValidationError
 
-__all__ = ["After", "Before", "CheckedValue", "FieldBounds", "ValidationError", "ValueField", "complaints", "field"]
+__all__ = [
+    "After",
+    "Before",
+    "CheckedValue",
+    "FieldBounds",
+    "ValidationError",
+    "ValueField",
+    "complaints",
+    "data_path",
+    "field",
+]
 
 Schema = dict[str, Any]
 """A schema of `pydantic_core`."""
@@ -328,6 +339,14 @@ def _schema_of(hint: Any) -> Schema:
     if issubclass(hint, Enum):
         return {"type": "enum", "cls": hint, "members": list(hint), "sub_type": "str"}
     return {"type": "is-instance", "cls": hint}
+
+
+_TRIED = re.compile(r"(?:literal|function-\w+)\[.*\]")
+
+
+def data_path(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Pydantic's location without the types that it tried for a duration, which may be 0, too."""
+    return tuple(part for part in loc if not _TRIED.fullmatch(str(part)))
 
 
 def complaints(model: Any, arguments: Mapping[str, Any]) -> list[str]:

@@ -75,6 +75,13 @@ def test_i1_a_value_is_added_to_a_list_that_keeps_the_others(project: Project, w
     assert file.read_text() == old
 
 
+def test_i1_a_wrong_duration_is_one_problem_in_plain_words(project: Project, windlass: Windlass) -> None:
+    said = windlass("config", "set", "patience", "soon", code=2).err
+    assert "`patience`: 'soon' is not a duration: write it like 30s, 5m, 1h30m, 2d" in said
+    assert said.count("patience") == 1
+    assert "[" not in said
+
+
 def test_i1_a_table_that_was_set_is_removed(project: Project, windlass: Windlass) -> None:
     file = project.user_file("config.toml", "grace = 3\n")
     for key, value in (

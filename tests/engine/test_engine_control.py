@@ -107,6 +107,26 @@ async def test_d3_pause_lets_the_running_attempt_finish_and_starts_nothing_new(e
     assert stage.ran == ["a", "b"], "the completed step did not run again"
 
 
+@pytest.mark.parametrize("driven", [True, False], ids=["driven", "cut off"])
+async def test_d3_a_request_that_no_journal_could_hold_is_refused_and_changes_nothing(
+    engine: Engine, stage: Stage, driven: bool
+) -> None:
+    execution = await engine.start(chain("a"))
+    await stage.began.get()
+    if not driven:
+        await execution.pause(now=True)
+    before = await execution.state()
+    wrong: Any
+    for wrong in (None, 7, b"ann", "\ud800"):
+        with pytest.raises(UsageError):
+            await engine.cancel(execution.id, by=wrong)
+    wrong = "maybe"
+    with pytest.raises(UsageError, match="there is no decision 'maybe'"):
+        await engine.settle(execution.id, "a", wrong)
+    assert (await execution.state()).seq == before.seq
+    assert (await engine.cancel(execution.id, by="ann")).status == "cancelled"
+
+
 @pytest.mark.parametrize("how", ["pause now", "interrupt"])
 async def test_d3_now_stops_the_running_attempt_and_resume_runs_it_again(
     engine: Engine, stage: Stage, how: str

@@ -279,6 +279,17 @@ async def test_a4_a_refusal_is_no_answer(protocol: str, tmp_path: Path) -> None:
     assert result.usage.usd is not None, "the API counted it"
 
 
+@pytest.mark.parametrize("count", [10**23, -5])
+async def test_e1_a_count_of_tokens_that_cannot_be_is_not_believed(tmp_path: Path, count: int) -> None:
+    said = anthropic_stream(("text", "done")).replace('"output_tokens": 3', f'"output_tokens": {count}')
+    assert str(count) in said
+    async with RawModel([said]).serve("anthropic", tmp_path) as world:
+        result = await world.run()
+    assert (result.output, result.failure) == ("done", None)
+    assert result.usage.usd is None, "nobody knows what it cost"
+    assert result.usage.tokens_out == 0
+
+
 @both
 async def test_a4_an_answer_cut_at_its_longest_is_a_failure_that_says_what_to_do(protocol: str, tmp_path: Path) -> None:
     async with scripted(protocol, tmp_path, [Reply.cut_short("a long stor")]) as (world, _):

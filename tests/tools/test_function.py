@@ -307,6 +307,20 @@ async def test_c3_a_failure_that_json_cannot_hold_is_a_failure_all_the_same(proj
     assert step["error"]["message"]
 
 
+async def test_c5_the_message_of_a_failure_has_a_bound(project: Project) -> None:
+    """It is printed, and kept for good: a library may put all of its data there."""
+
+    @tool
+    def give_up() -> None:
+        raise ValueError("begin" + 5_000_000 * "x" + "end")
+
+    message = (await run(give_up))["error"]["message"]
+    assert len(message) < 70_000
+    assert message.startswith("ValueError: begin")
+    assert "characters are left out" in message
+    assert message.endswith("end")
+
+
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), asyncio.CancelledError(), GeneratorExit()])
 async def test_c3_a_tool_that_raises_what_nobody_raises_fails_alone(

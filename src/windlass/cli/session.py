@@ -153,7 +153,7 @@ def who() -> str:
     import getpass
 
     try:
-        return getpass.getuser()
+        return getpass.getuser().encode(errors="replace").decode()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
 

@@ -69,6 +69,7 @@ __all__ = [
     "CallStarted",
     "CheckResult",
     "ControlRequested",
+    "DecisionChoice",
     "DecisionMade",
     "Event",
     "ExecutionCreated",
@@ -353,11 +354,14 @@ class AnswerRefused(EventBase, frozen=True, tag="answer.refused"):
     request: str = ""
 
 
+DecisionChoice = Literal["again", "done", "fail"]
+
+
 class DecisionMade(EventBase, frozen=True, tag="decision.made"):
     """A person decided the unknown outcome of an attempt."""
 
     step: str
-    choice: Literal["again", "done", "fail"]
+    choice: DecisionChoice
     by: str
     output: Any = None
     request: str = ""

@@ -29,7 +29,7 @@ from windlass.engine.drivers import Launcher, LocalDrivers
 from windlass.engine.inbox import checked_limit
 from windlass.engine.lookup import find_step
 from windlass.engine.observer import Observer
-from windlass.engine.requests import Requests, check_edits, persist
+from windlass.engine.requests import Requests, check_edits, keepable, persist
 from windlass.errors import Conflict, ToolError, UsageError, WindlassError
 from windlass.homes import user_folder
 from windlass.plan.model import AGENT
@@ -179,13 +179,15 @@ class Control:
         self,
         execution: str,
         step: str,
-        choice: Literal["again", "done", "fail"],
+        choice: ev.DecisionChoice,
         *,
         by: str = "",
         output: Any = None,
         request: str | None = None,
     ) -> None:
         """Decide the unknown outcome of an attempt."""
+        if choice not in get_args(ev.DecisionChoice):
+            raise UsageError(f"there is no decision {choice!r}; there are: {', '.join(get_args(ev.DecisionChoice))}")
         body = {"kind": "decide", "step": step, "choice": choice, "by": by, "output": output, "request": request}
 
         async def ask() -> None:
@@ -426,7 +428,7 @@ class Control:
         within: float | None,
         reason: str = "",
     ) -> State:
-        body = {"kind": kind, "now": now, "by": by, "reason": reason}
+        body = keepable({"kind": kind, "now": now, "by": by, "reason": reason})
 
         async def ask() -> State:
             state = await self._observer.state(execution)

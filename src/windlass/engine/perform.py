@@ -34,6 +34,9 @@ __all__ = ["AttemptFolders", "AttemptRunner", "Held", "Outcome", "storable"]
 MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
 
+LONGEST_MESSAGE = 65_536
+"""Characters of a failure's message that are kept; it is printed, and stands in each list of the execution."""
+
 _LARGE = 2**63
 """An integer from here on may have more digits than can be written."""
 
@@ -360,7 +363,12 @@ def _as_failure(failure: Failure, partial: Any) -> Outcome:
 
 
 def _plain(text: Any) -> str:
-    return str(text).encode("utf-8", "replace").decode()
+    whole = str(text).encode("utf-8", "replace").decode()
+    left_out = len(whole) - LONGEST_MESSAGE
+    if left_out <= 0:
+        return whole
+    half = LONGEST_MESSAGE // 2
+    return f"{whole[:half]}\n… ({left_out:,} characters are left out) …\n{whole[-half:]}"
 
 
 def _out_of_time(timeout: float | None) -> Failure:

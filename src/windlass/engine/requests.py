@@ -28,7 +28,7 @@ from windlass.plan.model import Step
 from windlass.ports import Message, Toolbox
 from windlass.process import AttemptAbove, attempt_behind, peer
 
-__all__ = ["Requests", "check_edits", "persist", "refusal_of"]
+__all__ = ["Requests", "check_edits", "keepable", "persist", "refusal_of"]
 
 T = TypeVar("T")
 MOST_REFUSED = 20
@@ -39,6 +39,7 @@ LONGER = 0.01
 """Seconds by which each wait before another try is longer than the last."""
 READ_WITHIN = 60.0
 """Seconds in which a driver reads a message, unless its process hangs."""
+_WORDS = ("by", "note", "reason", "text")
 _REOPENING = ("retry", "skip", "say")
 """Requests that are also for an execution that has ended."""
 
@@ -119,7 +120,7 @@ class Requests:
 
         Whoever reads the message drops it when the state has moved on, as after the opposite answer of somebody else.
         """
-        body, since = {**body, "request": body.get("request") or new_id()}, state.seq
+        body, since = keepable({**body, "request": body.get("request") or new_id()}), state.seq
         if state.id in self._drivers:
             await self._drivers.deliver(state.id, body)
         elif self._drivers.driven(state):
@@ -175,6 +176,18 @@ class Requests:
         for one in events:
             state.apply(one)
         return events
+
+
+def keepable(body: dict[str, Any]) -> dict[str, Any]:
+    """The request as the journal holds it. Raises `UsageError` for a value that it could not be read with again."""
+    for name in _WORDS:
+        if not isinstance(body.get(name, ""), str):
+            raise UsageError(f"`{name}` is text; given is {body[name]!r}")
+    try:
+        kept: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"the request has a value that cannot be kept: {error}") from error
+    return kept
 
 
 def _request_of(event: ev.Event) -> str:

@@ -28,9 +28,9 @@ from windlass.plan.model import (
 from windlass.plan.quantities import StepLimits
 from windlass.plan.service import ServiceCheck
 from windlass.plan.yamlread import Path
-from windlass.values import CheckedValue, ValidationError
+from windlass.values import CheckedValue, ValidationError, data_path
 
-__all__ = ["Complaint", "data_path", "explain", "keys_of", "kind_of", "nearest", "plan_schema", "wrong_value"]
+__all__ = ["Complaint", "explain", "keys_of", "kind_of", "nearest", "plan_schema", "wrong_value"]
 
 
 def keys_of(model: type[CheckedValue]) -> list[str]:
@@ -96,9 +96,6 @@ _LONGEST_WORD = 200
 """Nobody misspells longer ones, and to compare them takes memory."""
 _UNIONS = ("run", "when", "foreach", "handoff", "only", "pick")
 """Fields of a step that take several types: pydantic's errors name the type that was tried, too."""
-
-
-_TRIED = re.compile(r"(?:literal|function-\w+)\[.*\]")
 
 
 class Complaint(NamedTuple):
@@ -265,11 +262,6 @@ def _path(loc: tuple[str | int, ...]) -> Path:
         loc = (*loc[:3], *loc[4:])
     loc = data_path(loc)
     return loc[:-1] if loc[-1] == "[key]" else loc
-
-
-def data_path(loc: tuple[str | int, ...]) -> Path:
-    """Pydantic's location without the types that it tried for a duration, which may be 0, too."""
-    return tuple(part for part in loc if not _TRIED.fullmatch(str(part)))
 
 
 def _level(path: Path) -> str:

@@ -14,9 +14,9 @@ from windlass.plan.load import NotAnInput, fitting_input
 from windlass.plan.model import Budget, Duration, Plan, StepId
 from windlass.plan.quantities import Wait
 from windlass.plan.report import Report
-from windlass.plan.schema import Complaint, data_path, keys_of, nearest, wrong_value
+from windlass.plan.schema import Complaint, keys_of, nearest, wrong_value
 from windlass.plan.yamlread import Path
-from windlass.values import After, CheckedValue, FieldBounds, ValidationError, field
+from windlass.values import After, CheckedValue, FieldBounds, ValidationError, data_path, field
 
 __all__ = ["FolderWatch", "Trigger", "WebhookTrigger", "check_triggers", "triggers_of"]
 

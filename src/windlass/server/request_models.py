@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from windlass.core.events import DecisionChoice
 from windlass.engine.run_request import RunRequest
 from windlass.plan.strategies import Strategy
 from windlass.runtimes import RuntimeName
@@ -113,7 +114,7 @@ class Decision(_Request):
     """The outcome of an attempt that nobody saw."""
 
     step: Name
-    choice: Literal["again", "done", "fail"]
+    choice: DecisionChoice
     output: Any = None
 
 

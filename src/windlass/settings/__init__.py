@@ -43,7 +43,7 @@ from windlass.settings.tools import (
     SearchSettings,
     ToolSettings,
 )
-from windlass.values import After, CheckedValue, ValidationError
+from windlass.values import After, CheckedValue, ValidationError, data_path
 
 __all__ = [
     "ApprovalSettings",
@@ -233,8 +233,15 @@ def _checked(given: Mapping[str, Any], origin: str | Mapping[str, str], problems
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
+        by_path: dict[Any, Any] = {}
         for problem in error.errors(include_url=False):
-            where = origin if isinstance(origin, str) else origin.get(str(problem["loc"][0]))
+            path = data_path(problem["loc"])
+            if (
+                path not in by_path or problem["type"] == "value_error"
+            ):  # of the types that were tried, it says the most
+                by_path[path] = {**problem, "loc": path}
+        for path, problem in by_path.items():
+            where = origin if isinstance(origin, str) else origin.get(str(path[0]))
             if where is not None:
                 problems.append(where + _plain(problem))
     return None

@@ -171,7 +171,7 @@ class Simulation:
         self._record(ev.ApprovalAnswered(self.clock.now(), step, asked.digest, allow, "somebody"))
         self._turn()
 
-    def settle(self, step: str, choice: Literal["again", "done", "fail"], output: Any = None) -> None:
+    def settle(self, step: str, choice: ev.DecisionChoice, output: Any = None) -> None:
         """Say what became of an attempt whose outcome nobody saw; while nobody drives, that waits too."""
         asked = self.state.questions.get(step)
         if asked is None or asked.waiting_for != "outcome":

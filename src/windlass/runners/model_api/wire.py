@@ -52,6 +52,8 @@ __all__ = [
     "takes_form",
 ]
 
+MOST_TOKENS = 10**9
+"""Tokens of one reply that a server is believed."""
 MOST_OUTPUT = 32_000
 """Tokens that one reply is taken to have at most: that much is reserved under a limit. Anthropic's models are told so
 then; OpenAI's and those of other servers are not, because each refuses a number above its own most."""
@@ -173,6 +175,9 @@ class ModelExchange:
         if self._stream is None:
             return None if self._refused else Counted(whole=False)
         usage = self._stream.usage
+        counts = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+        if not any(counts) or not all(0 <= count <= MOST_TOKENS for count in counts):
+            return Counted(whole=False)  # no reply takes no tokens
         return Counted(
             tokens_in=usage.input_tokens,
             tokens_out=usage.output_tokens,

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from windlass.assembly.tool_catalog import callable_tools, fitting
 from windlass.core.advice import retry_notes
+from windlass.core.events import DecisionChoice
 from windlass.core.questions import limits_asked_about
 from windlass.core.rollup import FIELDS
 from windlass.engine.code.tool import WHAT_CODE_IS
@@ -293,7 +294,7 @@ class Tools:
         budget: Usd = None,
         budget_tokens: Tokens = None,
         decisions: Annotated[
-            dict[str, Literal["again", "done", "fail"]] | None,
+            dict[str, DecisionChoice] | None,
             Field(description="For steps whose outcome is unknown: run again, it took effect, or count as failed."),
         ] = None,
         retry: Annotated[
