@@ -17,7 +17,7 @@ from typing import Annotated
 from windlass.cli.command import Group, Option
 from windlass.cli.install_advice import fitting_install
 from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, refuse_postgres, stores_of
-from windlass.homes import HomeJudgement
+from windlass.homes import HomeJudgement, has_checkpoints
 from windlass.homes.journal_url import find_journal
 
 __all__ = ["register"]
@@ -128,7 +128,6 @@ def _home(judgement: HomeJudgement) -> Finding:
 
 def _journal(folder: Path) -> Finding:
     from windlass.errors import WindlassError
-    from windlass.journal.checkpoint import has_checkpoints
     from windlass.journal.database import translate
     from windlass.journal.schema import open_database
 

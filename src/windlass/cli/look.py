@@ -78,8 +78,8 @@ def list_executions(
 
 def _warn_of_loss(home: Path) -> None:
     """Say that a journal without executions had some."""
+    from windlass.homes import has_checkpoints
     from windlass.homes.journal_url import find_journal
-    from windlass.journal.checkpoint import has_checkpoints
 
     if find_journal() is None and has_checkpoints(home):
         suggest("warning: there were some, and the journal has lost them: windlass doctor")

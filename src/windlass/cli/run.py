@@ -45,7 +45,7 @@ from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 from windlass.engine.execution import Execution
 from windlass.errors import JournalError, UsageError, WindlassError
-from windlass.plan.model import Plan
+from windlass.plan.model import MOST_PARALLEL, Plan
 from windlass.plan.strategies import Strategy
 from windlass.runtimes import runtime_names
 from windlass.visible import one_line
@@ -128,7 +128,9 @@ def run(
     ] = None,
     parallel: Annotated[
         int | None,
-        Option("--parallel", "-p", min=1, max=1000, help="Maximum steps at a time, instead of the plan's limit"),
+        Option(
+            "--parallel", "-p", min=1, max=MOST_PARALLEL, help="Maximum steps at a time, instead of the plan's limit"
+        ),
     ] = None,
     budget: BudgetOption = None,
     budget_tokens: BudgetTokens = None,

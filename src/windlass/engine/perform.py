@@ -183,7 +183,7 @@ class AttemptRunner(msgspec.Struct):
         tool = self.tools.get(started.tool)
         if tool is None:
             return Outcome.failed(_no_such_tool(started.tool, self.tools))
-        arguments, problems = _checked(tool, step, _copied(started.input))
+        arguments, problems = _checked(tool, step, _own(started.input))
         if problems:
             message = f"{started.tool} cannot take these arguments: {'; '.join(problems)}"
             return Outcome.failed(Failure(Category.CONFIGURATION, message))
@@ -293,10 +293,19 @@ class _TooSlow(Exception):
     """The attempt's own limit was reached, as opposed to a TimeoutError from inside the tool."""
 
 
-def _copied(value: Any) -> Any:
+def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     """Plain data for a tool alone: what it changes in it must change neither the plan nor another step's output."""
+    own = {**given}
+    for name, value in own.items():
+        kind = type(value)
+        if kind is dict or kind is list:
+            own[name] = _copied(value)
+    return own
+
+
+def _copied(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _copied(inner) for name, inner in value.items()}
+        return _own(value)
     return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 

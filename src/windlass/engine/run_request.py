@@ -18,7 +18,7 @@ from windlass.engine.inbox import checked_limit
 from windlass.engine.plans import LoadedPlan
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import check_data
-from windlass.plan.model import Permits, Plan, Step
+from windlass.plan.model import MOST_PARALLEL, Permits, Plan, Step
 from windlass.plan.strategies import Strategy, choose_strategy, plan_data, tasks_of
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ OnOverrun = Literal["", "ask", "proceed"]
 _WAYS = ("plan", "plan_text", "plan_file", "task", "tasks")
 _OF_TASKS = ("strategy", "role", "chain", "files", "skills")
 _LISTS = ("chain", "files", "skills", "allow")
-MOST_PARALLEL = 1000
-"""Steps at a time that a plan may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from windlass.homes.find import (
     prepare_home,
     require_adoptable,
 )
-from windlass.homes.names import HOME_FILE, STATE_NAMES, not_saved, user_folder
+from windlass.homes.names import HOME_FILE, STATE_NAMES, has_checkpoints, not_saved, user_folder
 from windlass.homes.proof import check_database, home_id, is_in_home, mark_home_as_ours, write_home_id
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "check_database",
     "database_of",
     "find_home",
+    "has_checkpoints",
     "home_id",
     "is_in_home",
     "locate",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windlass.errors import NotPermitted, UsageError
 
-__all__ = ["DATABASE", "HARMLESS", "HOME_FILE", "STATE_NAMES", "not_saved", "user_folder"]
+__all__ = ["DATABASE", "HARMLESS", "HOME_FILE", "STATE_NAMES", "has_checkpoints", "not_saved", "user_folder"]
 
 HOME_FILE = "home.json"
 """The id of a home, and the proof that its user made it."""
@@ -33,6 +33,11 @@ HARMLESS = frozenset({".gitignore", ".gitkeep", ".DS_Store", "README.md", "lost+
 }
 """Entries that a home may have before it is anybody's: roles, skills and composed tools are shared with a repository,
 and have rules of their own for what they may do."""
+
+
+def has_checkpoints(home: Path) -> bool:
+    """True if an execution has its automatic file: a journal without executions was then deleted or emptied."""
+    return any((home / "executions").glob("*.json"))
 
 
 def user_folder(env: Mapping[str, str] = os.environ) -> Path:

@@ -36,16 +36,11 @@ from windlass.ids import is_id
 from windlass.journal.database import translate
 from windlass.removal import remove_tree
 
-__all__ = ["BadCheckpoint", "CheckpointFolder", "has_checkpoints", "read_checkpoint"]
+__all__ = ["BadCheckpoint", "CheckpointFolder", "read_checkpoint"]
 
 _NAME = "windlass.checkpoint"
 _LAST_LINE = '"sha256": "'
 MAX_BYTES = 1024 * 1024 * 1024
-
-
-def has_checkpoints(home: Path) -> bool:
-    """True if an execution has its automatic file: a journal without executions was then deleted or emptied."""
-    return any((home / "executions").glob("*.json"))
 
 
 class BadCheckpoint(UsageError):

@@ -39,6 +39,7 @@ __all__ = [
     "CODE",
     "MAX_STEPS",
     "MERGE",
+    "MOST_PARALLEL",
     "STEP_TOOLS",
     "Approve",
     "Budget",
@@ -58,6 +59,9 @@ __all__ = [
 
 MAX_STEPS = 20_000
 """Steps a plan may have, and items all its `foreach` steps together may expand to."""
+
+MOST_PARALLEL = 1000
+"""Steps at a time that a plan may have."""
 
 AGENT = "agent"
 """The tool of agent steps."""
@@ -203,7 +207,7 @@ class WorkspaceChoice(CheckedValue):
 class Limits(CheckedValue):
     """Bounds of the whole execution."""
 
-    parallel: int = field(default=4, ge=1, le=1000)
+    parallel: int = field(default=4, ge=1, le=MOST_PARALLEL)
     """Attempts that may run at once."""
     timeout: Duration | None = None
     """Running time of the whole execution, pauses left out. None is no limit."""

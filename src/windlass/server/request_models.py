@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from windlass.core.events import DecisionChoice
 from windlass.engine.run_request import RunRequest
+from windlass.plan.model import MOST_PARALLEL
 from windlass.plan.strategies import Strategy
 from windlass.runtimes import RuntimeName
 
@@ -69,7 +70,7 @@ class NewExecution(_Request):
     runtime: RuntimeName | None = None
     model: Name | None = None
     fallback: bool | None = None
-    parallel: Annotated[int, Field(ge=1, le=1000)] | None = None
+    parallel: Annotated[int, Field(ge=1, le=MOST_PARALLEL)] | None = None
     allow: list[Name] = Field(default=[], max_length=1000, description="Tools that agents may use without asking.")
     budget: Limit | None = Field(default=None, description="Total limit.")
     on_overrun: Literal["", "ask", "proceed"] = Field(

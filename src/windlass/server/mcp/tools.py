@@ -29,7 +29,7 @@ from windlass.engine.run_request import RunRequest
 from windlass.engine.single import plan_of_program, plan_of_tool
 from windlass.engine.spending import By
 from windlass.errors import Damaged, UsageError
-from windlass.plan.model import Plan
+from windlass.plan.model import MOST_PARALLEL, Plan
 from windlass.plan.strategies import Strategy
 from windlass.runtimes import RUNTIMES, runtime_names
 from windlass.server.mcp.answers import client_name, told
@@ -109,7 +109,7 @@ class Tools:
         ] = None,
         model: Annotated[str | None, Field(description="The agents' model, in the runtime's own words.")] = None,
         fallback: Annotated[bool | None, Field(description="Let another runtime take over.")] = None,
-        parallel: Annotated[int | None, Field(ge=1, le=1000, description="Steps at a time.")] = None,
+        parallel: Annotated[int | None, Field(ge=1, le=MOST_PARALLEL, description="Steps at a time.")] = None,
         allow: Annotated[list[str] | None, Field(description="Tools that agents may use without asking.")] = None,
         budget: Usd = None,
         budget_tokens: Tokens = None,
