@@ -57,6 +57,21 @@ async def test_a_plan_built_in_code_runs_and_gives_its_result(project: Project) 
     ]
 
 
+async def test_d9_what_a_caller_changes_in_its_inputs_after_the_start_changes_nothing(project: Project) -> None:
+    @tool
+    async def keep(data: dict[str, list[int]]) -> dict[str, list[int]]:
+        return data
+
+    plan = Plan(inputs={"data": {}}, steps=[Step(id="a", tool="keep", with_={"data": "{{ inputs.data }}"})])
+    given = {"data": {"1": [1, 2]}}
+    async with windlass.open(tools=[keep]) as engine:
+        execution = await engine.start(plan, inputs=given)
+        given["data"]["1"].append(3)
+        result = await execution.result()
+        assert (await execution.state()).inputs == {"data": {"1": [1, 2]}}
+    assert result["steps"][0]["output"] == {"1": [1, 2]}
+
+
 async def test_events_come_in_order_without_gaps_and_end_with_the_execution(project: Project) -> None:
     """I5, C1"""
     async with windlass.open(tools=[double]) as engine:

@@ -231,16 +231,18 @@ def _known_inputs(name: str, plan: Plan) -> str:
 
 
 def fitting_input(name: str, given: Any, default: Any) -> Any:
-    """A given value, made sure to be of the default's type and to be plain data; else raises `NotAnInput`."""
+    """A given value as the journal gives it back, made sure to be of the default's type; else raises `NotAnInput`."""
     value = _meaning(name, given, default) if isinstance(given, Written) else given
     if default is not None and not _same_type(value, default):
         raise NotAnInput(f"input {name}: expected {_type_of(default)}, got {_type_of(value)}", kind_of(value))
     try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        written = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        written.encode()
     except (TypeError, ValueError, RecursionError):
         hint = "an input is text, a number, true, false, null, or lists and mappings of these"
         raise NotAnInput(f"input {name}: {kind_of(value)} cannot be stored as JSON", hint) from None
-    return value
+    # What the caller does with a list or a mapping later must not change what the steps are given.
+    return json.loads(written) if isinstance(value, dict | list | tuple) else value
 
 
 def _meaning(name: str, given: Written, default: Any) -> Any:
