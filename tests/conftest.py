@@ -32,6 +32,7 @@ from once import session_folder
 from ports import KeptPort
 from waiting import PATIENCE, wait_until, wait_until_async
 
+from windlass.core.breaker import LONGEST_REST
 from windlass.core.events import Event, decode
 from windlass.core.state import State, fold
 from windlass.homes import HOME_FILE, mark_home_as_ours
@@ -135,8 +136,8 @@ def port() -> Iterator[int]:
 @pytest.fixture
 def long_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A breaker that opens in this process stays open while other processes look at it, however long that takes."""
-    for name in ("FIRST_REST", "LONGEST_REST", "LONGEST_API_REST"):
-        monkeypatch.setattr(f"windlass.core.breaker.{name}", 36_000.0)
+    for name in ("FIRST_REST", "LONGEST_API_REST"):
+        monkeypatch.setattr(f"windlass.core.breaker.{name}", LONGEST_REST)
 
 
 class Project:

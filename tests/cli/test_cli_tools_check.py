@@ -8,7 +8,7 @@ from typing import Any
 from server_process import serve
 
 import windlass as library
-from windlass.core.breaker import Breaker
+from windlass.core.breaker import LONGEST_REST, Breaker
 
 __all__ = ["serve"]
 
@@ -32,7 +32,9 @@ def test_c4_a_breaker_that_is_open_is_shown_with_its_last_failure(windlass: Any,
     async def break_it() -> None:
         async with library.open() as engine:
             book = engine.attempt_runner.gates.book
-            book.keep_breaker("http:example.com:443", Breaker(5, 1, engine.clock.now() + 36_000, because="no answer"))
+            book.keep_breaker(
+                "http:example.com:443", Breaker(5, 1, engine.clock.now() + LONGEST_REST, because="no answer")
+            )
 
     asyncio.run(break_it())
     ran = windlass("tools", "check", code=1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.async_api import expect
 
-from windlass.core.breaker import Breaker
+from windlass.core.breaker import LONGEST_REST, Breaker
 from windlass.journal.gatebook import SqliteGateStore
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def test_i4_what_waits_at_a_gate_is_named_and_leads_to_the_step(
     project.user_file("config.toml", TERMS)
     server = serve()
     book = SqliteGateStore(project.home / "gates.db")
-    book.keep_breaker("files.read", Breaker(5, 1, time.time() + 3000, because="<b>the disk</b>"))
+    book.keep_breaker("files.read", Breaker(5, 1, time.time() + LONGEST_REST, because="<b>the disk</b>"))
     book.close()
     assert "files.read" in server.api.get("/api/health").json["breakers"]
     assert server.api.get("/api/waiting").json == []

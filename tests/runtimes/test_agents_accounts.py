@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from hosts import deps
 import windlass as library
 from windlass import Plan, Step
 from windlass.core import events as ev
-from windlass.core.breaker import FAILURES, Breaker
+from windlass.core.breaker import FAILURES, LONGEST_REST, Breaker
 from windlass.engine.agents.runtimes import GuardedRunner
 from windlass.engine.gates.memory import MemoryGateStore
 from windlass.journal.gatebook import SqliteGateStore
@@ -118,7 +119,7 @@ async def test_c4_a_breaker_that_was_kept_for_a_whole_runtime_is_readable_and_go
             return "anthropic"
 
     book = SqliteGateStore(tmp_path / "gates.db")
-    book.keep_breaker("runtime cli", Breaker(5, 1, 9e9, because="down"))
+    book.keep_breaker("runtime cli", Breaker(5, 1, time.time() + LONGEST_REST, because="down"))
     assert set(book.breakers()) == {"runtime cli"}
     guarded = GuardedRunner(Known(name="cli"), book, FakeClock())
     assert guarded.resting("anthropic") is None

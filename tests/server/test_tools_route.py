@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import windlass as library
 from windlass.assembly.tool_catalog import every_tool, tool_data
-from windlass.core.breaker import Breaker
+from windlass.core.breaker import LONGEST_REST, Breaker
 from windlass.journal.gatebook import SqliteGateStore
 from windlass.plan.model import Effect
 from windlass.ports import Call
@@ -36,7 +37,7 @@ def test_c4_terms_and_breakers_of_tools_are_told_the_same_everywhere(
     project.user_file("config.toml", '[tools.search]\nrate = "30/m"\ntimeout = "5s"\nfallback = "http.get"\n')
     server = serve()
     book = SqliteGateStore(project.home / "gates.db")
-    book.keep_breaker("search", Breaker(5, 1, 4e9, because=f"no answer to {SECRET}"))
+    book.keep_breaker("search", Breaker(5, 1, time.time() + LONGEST_REST, because=f"no answer to {SECRET}"))
     book.close()
     tools = {tool["name"]: tool for tool in server.api.get("/api/tools").json}
     search = tools["search"]

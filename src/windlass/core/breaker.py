@@ -15,7 +15,7 @@ import msgspec
 
 from windlass.errors import MODEL_API, Category, Failure
 
-__all__ = ["FIRST_REST", "Breaker", "Circuit", "counts"]
+__all__ = ["FIRST_REST", "LONGEST_REST", "Breaker", "Circuit", "counts"]
 
 FAILURES = 5
 """In a row, after which it opens."""

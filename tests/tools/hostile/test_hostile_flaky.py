@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from hostile_world import other
 
 import windlass as library
 from windlass import Plan, Step, ToolError, tool
-from windlass.core.breaker import FAILURES
+from windlass.core.breaker import FAILURES, LONGEST_REST
 from windlass.engine.gates.view import breakers, open_breakers
 from windlass.journal.gatebook import SqliteGateStore
 
@@ -114,7 +115,8 @@ async def test_c4_what_status_and_the_api_call_open_is_not_used_and_the_waiting_
         assert uses == FAILURES
         book = engine.attempt_runner.gates.book
         opened = book.breaker("flaky")
-        book.keep_breaker("flaky", msgspec.structs.replace(opened, until=opened.until + 3600))  # looking takes a while
+        opened = msgspec.structs.replace(opened, until=time.time() + LONGEST_REST)
+        book.keep_breaker("flaky", opened)  # looking takes a while
         plain, listed = windlass("status", running.id).out, windlass("status").out
         for told in (plain, listed, windlass("tools", "check", code=1).out):
             assert "! flaky: open, next probe at " in told
@@ -137,9 +139,8 @@ async def test_c4_a_half_open_breaker_is_tried_once_by_two_processes_together(pr
             assert (await (one, two)[number % 2].use("fail"))["status"] == "failed"
         book = SqliteGateStore(project.home / "gates.db")
         opened = book.breakers()["scripted"]
-        book.keep_breaker(
-            "scripted", msgspec.structs.replace(opened, until=opened.until + 36_000)
-        )  # looking takes a while
+        # Looking takes a while.
+        book.keep_breaker("scripted", msgspec.structs.replace(opened, until=time.time() + LONGEST_REST))
         for process in (one, two):
             process.tell("breakers")  # what one failed at counts for the other, who knows it when he looks
             assert (await process.hear())["scripted"]["circuit"] == "open"
