@@ -58,3 +58,18 @@ def test_d4_protected_folders_are_removed_with_the_rest(base: Path, mode: int, w
     child.start()
     child.join()
     assert (child.exitcode, folder.exists()) == (0, False)
+
+
+def test_d4_a_link_in_place_of_the_folder_is_refused_and_what_it_leads_to_is_left(tmp_path: Path) -> None:
+    """A step may put a link to somebody's folder where its own was."""
+    theirs = tmp_path / "theirs"
+    (theirs / "closed").mkdir(parents=True)
+    (theirs / "closed").chmod(0o550)
+    link = tmp_path / "link"
+    for target in (theirs, tmp_path / "nowhere"):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        with pytest.raises(OSError, match="symbolic link|No such file"):
+            remove_tree(link)
+        assert link.is_symlink()
+    assert (theirs / "closed").stat().st_mode & 0o777 == 0o550

@@ -14,7 +14,7 @@ __all__ = ["remove_tree"]
 def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
     """Raises OSError for what cannot be removed, unless that is to be left; the rest goes. No link is followed."""
     shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
+    if os.path.lexists(folder):
         _open_up(folder)
         shutil.rmtree(folder, ignore_errors=ignore_errors)
 
@@ -22,7 +22,10 @@ def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
 def _open_up(folder: str | Path) -> None:
     """Let us see and change the entries of a folder and of all folders in it, as far as they are ours."""
     with suppress(OSError):
-        if os.lstat(folder).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        mode = os.lstat(folder).st_mode
+        if not stat.S_ISDIR(mode):  # a link may lead to a folder of somebody else
+            return
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
             os.chmod(folder, stat.S_IRWXU)
         with os.scandir(folder) as entries:
             for entry in entries:
