@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import uuid
@@ -55,6 +56,17 @@ async def test_a_plan_built_in_code_runs_and_gives_its_result(project: Project) 
         ("first", "completed", 8),
         ("second", "completed", 16),
     ]
+
+
+async def test_i1_a_plan_comes_from_a_pipe_too(project: Project) -> None:
+    """`windlass run <(make-plan)`: what is read of a pipe is not there a second time."""
+    reader, writer = os.pipe()
+    os.write(writer, b"name: piped\nsteps: [{id: a, tool: double, with: {number: 2}}]\n")
+    os.close(writer)
+    async with windlass.open(tools=[double]) as engine:
+        result = await (await engine.start(engine.read(f"/dev/fd/{reader}"))).result()
+    os.close(reader)
+    assert result["steps"][0]["output"] == 4
 
 
 async def test_d9_what_a_caller_changes_in_its_inputs_after_the_start_changes_nothing(project: Project) -> None:

@@ -185,14 +185,14 @@ def test_warnings_come_with_the_plan() -> None:
         ("- tools\n", []),
     ],
 )
-def test_tool_files_are_known_before_the_plan_is_checked(text: str, tools: list[str], tmp_path: Path) -> None:
-    assert peek_tools(plan_file(tmp_path, text)) == tools
+def test_tool_files_are_known_before_the_plan_is_checked(text: str, tools: list[str]) -> None:
+    assert peek_tools(text.encode(), "plan.yaml") == tools
 
 
 def test_a_look_for_tool_files_in_a_broken_file_says_what_loading_would_say(tmp_path: Path) -> None:
     path = plan_file(tmp_path, "tools: [a.py\n")
     with pytest.raises(PlanInvalid) as peeked:
-        peek_tools(path)
+        peek_tools(path.read_bytes(), str(path))
     with pytest.raises(PlanInvalid) as loaded:
         load_plan(path)
     assert peeked.value.problems == loaded.value.problems

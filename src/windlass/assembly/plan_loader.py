@@ -12,7 +12,7 @@ from windlass.engine.agents.tool import AgentTool
 from windlass.engine.plans import LoadedPlan
 from windlass.errors import UsageError
 from windlass.plan.check import ToolCatalog
-from windlass.plan.load import load_plan, load_text, peek_tools
+from windlass.plan.load import load_plan, load_text, peek_tools, plan_bytes
 from windlass.plan.model import AGENT
 from windlass.ports import Tool
 from windlass.tools.built_in import Registry
@@ -30,9 +30,10 @@ class PlanLoader:
 
     def read(self, path: Path, workdir: Path) -> LoadedPlan:
         """A plan file, checked whole, with the tools that it names and the roles there are in `workdir`."""
-        files = [(path.parent / name).resolve() for name in peek_tools(path)]
+        data = plan_bytes(path)
+        files = [(path.parent / name).resolve() for name in peek_tools(data, str(path))]
         tools = self.load(files)
-        loaded = load_plan(path, tools=self.catalog(tools, workdir))
+        loaded = load_plan(path, tools=self.catalog(tools, workdir), data=data)
         source = Source(
             path=str(path.resolve()),
             digest=loaded.digest,

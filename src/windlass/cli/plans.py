@@ -73,7 +73,7 @@ def _valid_commands(path: Path, home: str | None) -> Loaded | None:
     from windlass.plan.load import load_plan
     from windlass.settings import load_settings
 
-    if load_settings(find_home(home)).tools:  # they may take the tool away
+    if load_settings(find_home(home)).tools or path.is_fifo():  # they may take the tool away; it can be read once
         return None
     try:
         loaded = load_plan(path, tools=_CommandCatalog())

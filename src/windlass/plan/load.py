@@ -37,6 +37,7 @@ __all__ = [
     "locate_in",
     "parse_input",
     "peek_tools",
+    "plan_bytes",
 ]
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -62,9 +63,14 @@ class Written(NamedTuple):
     """True for text from a file: it stays text unless the default has another type."""
 
 
-def load_plan(path: Path, *, tools: ToolCatalog | None = None) -> Loaded:
-    """The plan in a YAML or JSON file."""
-    return _load(_bytes_of(path, "plan"), str(path), path, tools)
+def plan_bytes(path: Path) -> bytes:
+    """A plan file as it is, for what is to be read of it: a pipe gives its bytes once."""
+    return _bytes_of(path, "plan")
+
+
+def load_plan(path: Path, *, tools: ToolCatalog | None = None, data: bytes | None = None) -> Loaded:
+    """The plan in a YAML or JSON file; `data` is what was read of it, if it was."""
+    return _load(plan_bytes(path) if data is None else data, str(path), path, tools)
 
 
 def load_text(text: str | bytes, *, file: str = "<text>", tools: ToolCatalog | None = None) -> Loaded:
@@ -72,12 +78,11 @@ def load_text(text: str | bytes, *, file: str = "<text>", tools: ToolCatalog | N
     return _load(_encoded(text, file), file, None, tools)
 
 
-def peek_tools(path: Path) -> list[str]:
+def peek_tools(data: bytes, file: str) -> list[str]:
     """The tool files that a plan names, as far as can be told before it is checked."""
-    data = _bytes_of(path, "plan")
     if b"tools" not in data:
         return []
-    plan = _read(data, str(path)).data
+    plan = _read(data, file).data
     found = plan.get("tools") if isinstance(plan, dict) else None
     listed = found if isinstance(found, list) else [found]
     return [file for file in listed if isinstance(file, str)]
@@ -86,7 +91,7 @@ def peek_tools(path: Path) -> list[str]:
 def locate_in(path: Path, digest: str) -> Locate | None:
     """Find positions in a plan file that was read before; None if it has changed since."""
     try:
-        data = _bytes_of(path, "plan")
+        data = plan_bytes(path)
     except UsageError:
         return None
     return _read(data, str(path)).locate if hashlib.sha256(data).hexdigest() == digest else None
