@@ -50,6 +50,14 @@ def test_c6_without_a_terminal_it_stops_with_3_and_can_be_approved_and_resumed(
     assert (answer.by, answer.note) == (getpass.getuser(), "looked at it")
 
 
+def test_c6_somebody_whose_name_is_not_utf8_answers_too(project: Project, windlass: Windlass) -> None:
+    windlass("run", project.plan(PLAN), "--input", "target=the moon", code=3)
+    (execution,) = project.ids()
+    windlass("approve", execution, "push", LOGNAME="j\udcfcrgen")
+    answer = next(e for e in project.events(execution) if isinstance(e, ev.ApprovalAnswered))
+    assert answer.by == "j?rgen"
+
+
 def test_c6_the_commands_that_are_printed_work_as_they_stand(project: Project, windlass: Windlass) -> None:
     """Also for an item of a fan-out, whose name a shell would take for a pattern."""
     plan = project.plan("steps: [{id: each, run: 'echo {{ item | quote }} >> ran', foreach: [a], approve: always}]")

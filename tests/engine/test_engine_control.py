@@ -123,8 +123,16 @@ async def test_d3_a_request_that_no_journal_could_hold_is_refused_and_changes_no
     wrong = "maybe"
     with pytest.raises(UsageError, match="there is no decision 'maybe'"):
         await engine.settle(execution.id, "a", wrong)
+    if not driven:
+        for odd in (ev.DecisionMade(1.0, "a", wrong, "ann"), ev.DecisionMade(1.0, "a", "done", "ann", object())):
+            with pytest.raises(UsageError, match="cannot be kept"):
+                await engine.resume(execution.id, decisions=[odd])
     assert (await execution.state()).seq == before.seq
     assert (await engine.cancel(execution.id, by="ann")).status == "cancelled"
+    wrong = None
+    for late in (engine.undo(execution.id, "a", by=wrong), engine.workspaces(execution.id, clean=True, by=wrong)):
+        with pytest.raises(UsageError, match="`by` is text"):
+            await late
 
 
 @pytest.mark.parametrize("how", ["pause now", "interrupt"])

@@ -321,12 +321,8 @@ async def test_c5_the_message_of_a_failure_has_a_bound(project: Project) -> None
     assert message.endswith("end")
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), asyncio.CancelledError(), GeneratorExit()])
-async def test_c3_a_tool_that_raises_what_nobody_raises_fails_alone(
-    project: Project, error: BaseException, kind: str
-) -> None:
-    """`sys.exit()` in somebody's function must not take the engine along."""
+def raising(error: BaseException, kind: str) -> Any:
+    """A tool that does nothing else."""
 
     def do() -> None:
         raise error
@@ -334,8 +330,18 @@ async def test_c3_a_tool_that_raises_what_nobody_raises_fails_alone(
     async def do_async() -> None:
         raise error
 
+    return tool(name="do")(do if kind == "sync" else do_async)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), asyncio.CancelledError(), GeneratorExit()])
+async def test_c3_a_tool_that_raises_what_nobody_raises_fails_alone(
+    project: Project, error: BaseException, kind: str
+) -> None:
+    """`sys.exit()` in somebody's function must not take the engine along."""
+
     for more in ({}, {"timeout": 60}):
-        step = await run(tool(name="do")(do if kind == "sync" else do_async), **more)
+        step = await run(raising(error, kind), **more)
         assert step["status"] == "failed"
         assert step["error"]["category"] == "logic"
 
@@ -349,13 +355,7 @@ class Panic(BaseException):
 async def test_c3_an_error_that_is_no_exception_of_the_usual_kind_is_named(
     project: Project, error: BaseException, kind: str
 ) -> None:
-    def do() -> None:
-        raise error
-
-    async def do_async() -> None:
-        raise error
-
-    step = await run(tool(name="do")(do if kind == "sync" else do_async))
+    step = await run(raising(error, kind))
     assert f"{type(error).__name__}: it broke" in step["error"]["message"]
 
 

@@ -137,14 +137,13 @@ def _journal(folder: Path) -> Finding:
     except WindlassError as error:
         return Finding("journal", False, error.message, "; ".join(error.advice))
     path = folder / "windlass.db"
-    lost = f"{path} has no executions, and there are checkpoint files of some: it was deleted, emptied or replaced"
-    name_them = "put it back, or restore a backup; `windlass doctor --deep` names what can be restored without one"
+    without_executions = Finding("journal", True, f"{path}, 0 executions" if path.exists() else "none yet")
+    if has_checkpoints(folder):
+        told = f"{path} has no executions, and there are checkpoint files of some: it was deleted, emptied or replaced"
+        mend = "put it back, or restore a backup; `windlass doctor --deep` names what can be restored without one"
+        without_executions = Finding("journal", False, told, mend)
     if not path.exists():
-        return (
-            Finding("journal", False, lost, name_them)
-            if has_checkpoints(folder)
-            else Finding("journal", True, "none yet")
-        )
+        return without_executions
     try:
         with translate(path), closing(open_database(path)) as db:
             verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -153,9 +152,7 @@ def _journal(folder: Path) -> Finding:
         return Finding("journal", False, error.message, "; ".join(error.advice))
     if verdict != "ok":
         return Finding("journal", False, f"damaged: {verdict}", "windlass restore FILE in a new home")
-    if not count and has_checkpoints(folder):
-        return Finding("journal", False, lost, name_them)
-    return Finding("journal", True, f"{path}, {count} executions")
+    return Finding("journal", True, f"{path}, {count} executions") if count else without_executions
 
 
 async def _count(folder: Path) -> int:

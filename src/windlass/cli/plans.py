@@ -73,7 +73,9 @@ def _valid_commands(path: Path, home: str | None) -> Loaded | None:
     from windlass.plan.load import load_plan
     from windlass.settings import load_settings
 
-    if load_settings(find_home(home)).tools or path.is_fifo():  # they may take the tool away; it can be read once
+    if path.is_fifo():  # the engine would find nothing left in it
+        return None
+    if load_settings(find_home(home)).tools:  # they may take the tool away
         return None
     try:
         loaded = load_plan(path, tools=_CommandCatalog())

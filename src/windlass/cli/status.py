@@ -138,11 +138,11 @@ def _print(state: State, stale: Set[str], driven: bool = False, forecast: str = 
     from windlass.cli.used_text import used_text
     from windlass.core.resources import summed
     from windlass.core.transitions import StepStatus
-    from windlass.core.view import shows_progress, verdict_of, whole_percent
+    from windlass.core.view import progress, shows_progress, verdict_of, whole_percent
 
     for line in summary(state, driven, stale):
         out(line)
-    out(f"{whole_percent(state)}%  in {state.workdir}" if shows_progress(state) else f"in {state.workdir}")
+    out(f"{whole_percent(progress(state))}%  in {state.workdir}" if shows_progress(state) else f"in {state.workdir}")
     if forecast:
         out(f"forecast: {forecast}")
     if used := used_text(summed(step.used for step in state.steps.values())):

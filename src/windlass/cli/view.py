@@ -179,7 +179,7 @@ class PlainView(View):
         if text is not None:
             self._finish_lines(getattr(event, "step", None), clock)
             settled = isinstance(event, ev.AttemptFinished | ev.StepFailed | ev.StepSkipped | ev.StepCompleted)
-            percent = f"[{whole_percent(state):3d}%] " if settled else ""
+            percent = f"[{whole_percent(progress(state)):3d}%] " if settled else ""
             self._write(f"{clock} {percent}{text}")
 
     def foretell(self, forecast: Forecast) -> None:
@@ -194,7 +194,8 @@ class PlainView(View):
             return
         if text := forecast.text(now):
             self._foretold = (int(done // 25), now)
-            self._write(f"{time.strftime('%H:%M:%S', time.localtime(now))} {whole_percent(self.state)} %, {text}")
+            clock, percent = time.strftime("%H:%M:%S", time.localtime(now)), whole_percent(progress(self.state))
+            self._write(f"{clock} {percent} %, {text}")
 
     def __exit__(self, *_error: object) -> None:
         clock = time.strftime("%H:%M:%S")
@@ -326,7 +327,7 @@ def _headline(state: State, forecast: Forecast | None, width: int) -> Text:
     name = Text(one_line(state.plan.name), style="bold")
     name.truncate(max(width // 4, 8), overflow="ellipsis")
     text.append_text(name)
-    part = f"{bar} {whole_percent(state)}%  " if shows_progress(state) else ""
+    part = f"{bar} {whole_percent(done)}%  " if shows_progress(state) else ""
     text.append(f"  {state.status}  {part}{elapsed}", style="cyan")
     text.append("\n  " if narrow else "  ")
     ahead = forecast.text(time.time()) if forecast is not None and state.status is ExecutionStatus.RUNNING else ""

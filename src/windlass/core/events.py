@@ -80,6 +80,7 @@ __all__ = [
     "ExecutionResumed",
     "ExecutionStarted",
     "FilesKept",
+    "OnOverrun",
     "OutputWritten",
     "ProgramBegan",
     "RuntimeFellBack",
@@ -125,6 +126,10 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     step: str | None = None
 
 
+OnOverrun = Literal["", "ask", "proceed"]
+"""At a limit of the budget: ask, or continue with a warning; empty is as the settings say."""
+
+
 class ExecutionCreated(EventBase, frozen=True, tag="execution.created"):
     id: str
     plan: msgspec.Raw
@@ -133,8 +138,7 @@ class ExecutionCreated(EventBase, frozen=True, tag="execution.created"):
     source: Source = Source()
     origin: Origin | None = None
     format: int = FORMAT
-    on_overrun: Literal["", "ask", "proceed"] = ""
-    """Choice at a limit of the budget, for this execution; empty is as the settings say."""
+    on_overrun: OnOverrun = ""
     environment: dict[str, str] = {}
     """Versions that matter for going on: `windlass`, `python`, `quickjs`."""
     traceparent: str = ""
@@ -355,6 +359,7 @@ class AnswerRefused(EventBase, frozen=True, tag="answer.refused"):
 
 
 DecisionChoice = Literal["again", "done", "fail"]
+"""For an attempt whose outcome is unknown: try it again, take it as done, or as failed."""
 
 
 class DecisionMade(EventBase, frozen=True, tag="decision.made"):

@@ -206,7 +206,6 @@ def take_turn(
     elif waiting and busy is None and not refusal:
         busy = msgspec.structs.replace(waiting.pop(0), status=FiringStatus.DUE, reason="", decided_at=now)
         changed[busy.key] = busy
-    until, missed, due = state.until, list[Firing](), list[Firing]()
     if trigger.cron is None:
         came = {firing.key for firing in known if firing.status is not FiringStatus.SKIPPED}
         fresh = [one for one in seen.arrived if one.key not in came]

@@ -53,10 +53,9 @@ def percent_of(state: State, done: float) -> float:
     return min(percent, ALMOST) if state.unsettled else percent
 
 
-def whole_percent(state: State) -> int:
-    """The same as `progress`, for people to read."""
-    done = progress(state)
-    return min(round(done), 99) if done < 100 else 100
+def whole_percent(progress: float) -> int:
+    """The same without a fraction, for people to read."""
+    return min(round(progress), 99) if progress < 100 else 100
 
 
 def shows_progress(state: State) -> bool:

@@ -317,6 +317,7 @@ class Control:
 
         Refused while a process drives the execution, and where a file was changed since: then nothing is touched.
         """
+        keepable({"by": by})
 
         async def ask() -> list[dict[str, str]]:
             state = await self._observer.state(execution)
@@ -372,6 +373,7 @@ class Control:
         from windlass.engine.agents.folders import list_folders, remove_folders  # few commands need it
         from windlass.workspaces.worktrees import place_of
 
+        keepable({"by": by})
         home = self._launcher.attempt_runner.folder.parent
         if execution:
             names = [(await self._observer.find(execution)).id]

@@ -35,7 +35,7 @@ MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
 
 LONGEST_MESSAGE = 65_536
-"""Characters of a failure's message that are kept; it is printed, and stands in each list of the execution."""
+"""Characters of a failure's message that are kept, half from its beginning and half from its end."""
 
 _LARGE = 2**63
 """An integer from here on may have more digits than can be written."""
@@ -336,9 +336,8 @@ def storable(value: Any, tool: str) -> Outcome:
         message = f"{tool} returned {len(encoded)} bytes; the limit for a step's output is {MAX_RESULT}"
         advice = ("write large results to a file and return its path",)
         return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
-    if (
-        b"null" in encoded and (place := _not_finite(msgspec.to_builtins(value, enc_hook=_dumped))) is not None
-    ):  # JSON would make null of it
+    # JSON makes null of NaN.
+    if b"null" in encoded and (place := _not_finite(msgspec.to_builtins(value, enc_hook=_dumped))) is not None:
         message = f"{tool} returned a number that is not finite{place and f' at {place}'}"
         return Outcome.failed(Failure(Category.LOGIC, message, advice=("return None or text for it",)))
     return Outcome.done(_decode(encoded))
@@ -348,9 +347,9 @@ def _not_finite(value: Any, place: str = "") -> str | None:
     """The path of NaN or an infinity in the value; None if there is none."""
     if isinstance(value, float):
         return None if math.isfinite(value) else place
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         inner = [(one, f"{place}.{name}" if place else str(name)) for name, one in value.items()]
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, list):
         inner = [(one, f"{place}[{index}]") for index, one in enumerate(value)]
     else:
         return None

@@ -39,7 +39,8 @@ LONGER = 0.01
 """Seconds by which each wait before another try is longer than the last."""
 READ_WITHIN = 60.0
 """Seconds in which a driver reads a message, unless its process hangs."""
-_WORDS = ("by", "note", "reason", "text")
+_TEXTS = ("by", "note", "reason", "text")
+"""Keys of a request that hold text."""
 _REOPENING = ("retry", "skip", "say")
 """Requests that are also for an execution that has ended."""
 
@@ -179,15 +180,19 @@ class Requests:
 
 
 def keepable(body: dict[str, Any]) -> dict[str, Any]:
-    """The request as the journal holds it. Raises `UsageError` for a value that it could not be read with again."""
-    for name in _WORDS:
+    """The request as the journal holds it. Raises `UsageError` for values with which it could not be read again."""
+    for name in _TEXTS:
         if not isinstance(body.get(name, ""), str):
             raise UsageError(f"`{name}` is text; given is {body[name]!r}")
+    return _plain(body, "the request is")
+
+
+def _plain(given: dict[str, Any], subject: str) -> dict[str, Any]:
     try:
-        kept: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(given))
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"the request has a value that cannot be kept: {error}") from error
-    return kept
+        raise UsageError(f"{subject} not plain data: {error}") from error
+    return plain
 
 
 def _request_of(event: ev.Event) -> str:
@@ -207,10 +212,7 @@ def check_edits(
     spec = step.spec
     if (runtime or model) and not spec.is_agent:
         raise UsageError(f"step {step.id} has no agent, so it has no runtime and no model", advice=_own_keys(spec))
-    try:
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(edits)))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"the arguments of step {step.id} are not plain data: {error}") from error
+    plain = _plain(dict(edits), f"the arguments of step {step.id} are")
     wrong = [f"{name!r} is not an argument of an agent step" for name in misplaced(spec, plain)]
     if plain and not wrong and not spec.is_code and not spec.is_agent and tools.get(spec.tool_name) is not None:
         wrong = tools.misnamed(

@@ -74,6 +74,9 @@ class Resumer:
         the new ones, `keep_plan` with the plan as it was.
         """
 
+        for given in (*decisions, *budget):
+            _expect_readable(given)
+
         async def ask() -> Execution:
             state = await self._observer.state(execution)
             since = state.seq
@@ -234,6 +237,14 @@ def _checked_decisions(state: State, decisions: Sequence[ev.DecisionMade]) -> Se
     for decision in decisions:
         _expect_unknown(state, decision.step)
     return decisions
+
+
+def _expect_readable(answer: ev.Event) -> None:
+    """Refuse an answer that could not be read again: in Python, an event may hold anything."""
+    try:
+        ev.decode(ev.encode(answer))
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"this answer cannot be kept: {error}") from error
 
 
 def _expect_unknown(state: State, step: str) -> None:

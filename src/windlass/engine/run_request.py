@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windlass.core.events import OnOverrun
 from windlass.engine.inbox import checked_limit
 from windlass.engine.plans import LoadedPlan
 from windlass.errors import PlanInvalid, UsageError
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
     from windlass.engine.engine import Engine
     from windlass.engine.execution import Execution
 
-__all__ = ["OnOverrun", "RunRequest"]
-
-OnOverrun = Literal["", "ask", "proceed"]
-"""At a limit of the budget: ask, or continue with a warning; empty is as the settings say."""
+__all__ = ["RunRequest"]
 
 _WAYS = ("plan", "plan_text", "plan_file", "task", "tasks")
 _OF_TASKS = ("strategy", "role", "chain", "files", "skills")

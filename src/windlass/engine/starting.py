@@ -6,7 +6,7 @@ import os
 from asyncio import Task
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import msgspec
 
@@ -68,7 +68,7 @@ class Starter:
         inputs: Mapping[str, Any] | None = None,
         *,
         workdir: Path | str | None = None,
-        on_overrun: Literal["", "ask", "proceed"] = "",
+        on_overrun: ev.OnOverrun = "",
         anyway: bool = False,
         id: str | None = None,
         to_start: bool = False,
@@ -91,7 +91,7 @@ class Starter:
         *,
         workdir: Path | str | None = None,
         hold: bool = True,
-        on_overrun: Literal["", "ask", "proceed"] = "",
+        on_overrun: ev.OnOverrun = "",
         anyway: bool = False,
         id: str | None = None,
     ) -> Execution:
@@ -156,14 +156,14 @@ class Starter:
         loaded: LoadedPlan,
         inputs: Mapping[str, Any] | None,
         workdir: Path | str | None,
-        on_overrun: Literal["", "ask", "proceed"],
+        on_overrun: ev.OnOverrun,
         anyway: bool,
         id: str | None,
         to_start: bool,
     ) -> tuple[ev.ExecutionCreated, list[str]]:
         """Make the first event of an execution, after every check that its plan has to pass; with warnings."""
         plan, folder = loaded.plan, os.path.abspath(workdir) if workdir else os.getcwd()
-        if str(on_overrun) not in _ON_OVERRUN:
+        if on_overrun not in get_args(ev.OnOverrun):
             raise UsageError(f"`on_overrun` is `ask` or `proceed`, or empty for the settings; given is {on_overrun!r}")
         check_workdir(folder)
         bound = bind_inputs(plan, inputs or {})
@@ -182,9 +182,6 @@ class Starter:
             start=to_start,
         )
         return created, warnings
-
-
-_ON_OVERRUN = ("", "ask", "proceed")
 
 
 def _checked_id(id: str | None) -> str:

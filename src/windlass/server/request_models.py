@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from windlass.core.events import DecisionChoice
+from windlass.core.events import DecisionChoice, OnOverrun
 from windlass.engine.run_request import RunRequest
 from windlass.plan.model import MOST_PARALLEL
 from windlass.plan.strategies import Strategy
@@ -73,9 +73,7 @@ class NewExecution(_Request):
     parallel: Annotated[int, Field(ge=1, le=MOST_PARALLEL)] | None = None
     allow: list[Name] = Field(default=[], max_length=1000, description="Tools that agents may use without asking.")
     budget: Limit | None = Field(default=None, description="Total limit.")
-    on_overrun: Literal["", "ask", "proceed"] = Field(
-        default="", description="Action at a budget limit; empty uses the settings."
-    )
+    on_overrun: OnOverrun = Field(default="", description="Action at a budget limit; empty uses the settings.")
     inputs: dict[str, Any] = {}
     workdir: PathText | None = Field(
         default=None, description="Working directory of the steps; the server's own if not given."

@@ -233,17 +233,14 @@ def _checked(given: Mapping[str, Any], origin: str | Mapping[str, str], problems
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
-        by_path: dict[Any, Any] = {}
-        for problem in error.errors(include_url=False):
-            path = data_path(problem["loc"])
-            if (
-                path not in by_path or problem["type"] == "value_error"
-            ):  # of the types that were tried, it says the most
-                by_path[path] = {**problem, "loc": path}
-        for path, problem in by_path.items():
+        found: dict[Any, Any] = {}
+        # Of the types that were tried for a value, the error of our own code says the most.
+        for problem in sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "value_error"):
+            found.setdefault(data_path(problem["loc"]), problem)
+        for path, problem in found.items():
             where = origin if isinstance(origin, str) else origin.get(str(path[0]))
             if where is not None:
-                problems.append(where + _plain(problem))
+                problems.append(where + _plain(problem, path))
     return None
 
 
@@ -283,8 +280,8 @@ def _table(value: str) -> Any:
         return value
 
 
-def _plain(problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"])
+def _plain(problem: Any, path: tuple[str | int, ...]) -> str:
+    key = ".".join(str(part) for part in path)
     if problem["type"] == "extra_forbidden":
         return f"`{key}` is not a setting; {nearest(key, Settings.model_fields)}"
     if problem["type"] == "tuple_type":

@@ -25,10 +25,10 @@ from pydantic import Field, ValidationError
 
 from windlass.core import events as ev
 from windlass.core.agent_events import token_change
+from windlass.core.events import OnOverrun
 from windlass.core.state import State
 from windlass.engine.engine import Engine
 from windlass.engine.plans import LoadedPlan
-from windlass.engine.run_request import OnOverrun
 from windlass.errors import UsageError
 from windlass.plan.load import bind_inputs
 from windlass.server.mcp.answers import ProgressReporter, client_name

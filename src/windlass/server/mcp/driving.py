@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from windlass.core.events import OnOverrun
 from windlass.engine.engine import Engine
 from windlass.engine.plans import LoadedPlan
-from windlass.engine.run_request import OnOverrun
 
 __all__ = ["Detached", "Driving", "Inside"]
 

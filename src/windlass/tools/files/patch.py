@@ -38,9 +38,9 @@ class _PatchedFile:
     """A file as the patch has it so far."""
 
     path: str
-    """Where it is, without links."""
+    """Its path, without links."""
     given: str
-    """A path in the patch that led there."""
+    """A path in the patch that leads to it."""
     found: os.stat_result | None
     """The file's status when it was read; None when there was no file."""
     data: bytes | None
