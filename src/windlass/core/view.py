@@ -53,9 +53,9 @@ def percent_of(state: State, done: float) -> float:
     return min(percent, ALMOST) if state.unsettled else percent
 
 
-def whole_percent(progress: float) -> int:
+def whole_percent(percent: float) -> int:
     """The same without a fraction, for people to read."""
-    return min(round(progress), 99) if progress < 100 else 100
+    return min(round(percent), 99) if percent < 100 else 100
 
 
 def shows_progress(state: State) -> bool:
