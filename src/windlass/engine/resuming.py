@@ -74,8 +74,9 @@ class Resumer:
         the new ones, `keep_plan` with the plan as it was.
         """
 
-        for given in (*decisions, *budget):
-            _expect_readable(given)
+        answers: list[ev.DecisionMade | ev.BudgetAnswered] = [*decisions, *budget]
+        for answer in answers:
+            _expect_readable(answer)
 
         async def ask() -> Execution:
             state = await self._observer.state(execution)
@@ -86,8 +87,8 @@ class Resumer:
             tools, replanned, warnings = await self._ready(state, workdir, accept_changes, keep_plan)
             opening = [*replanned, self._launcher.opening(state, workdir)]
             opening += [*_checked_decisions(state, decisions), *budget]
-            for answer in budget:
-                checked_limit(answer.usd, answer.tokens)
+            for limit in budget:
+                checked_limit(limit.usd, limit.tokens)
             messages = [one for one in await self._drivers.journal.receive() if one.execution == state.id]
             task = await self._launcher.launch(state, opening, tools, hold=hold, messages=messages)
             return self._handle(state.id, since, task, warnings)
@@ -239,7 +240,7 @@ def _checked_decisions(state: State, decisions: Sequence[ev.DecisionMade]) -> Se
     return decisions
 
 
-def _expect_readable(answer: ev.Event) -> None:
+def _expect_readable(answer: ev.DecisionMade | ev.BudgetAnswered) -> None:
     """Refuse an answer that could not be read again: in Python, an event may hold anything."""
     try:
         ev.decode(ev.encode(answer))
