@@ -75,6 +75,8 @@ class Resumer:
         """
 
         answers: list[ev.DecisionMade | ev.BudgetAnswered] = [*decisions, *budget]
+        for limit in budget:
+            checked_limit(limit.usd, limit.tokens)
         for answer in answers:
             _expect_readable(answer)
 
@@ -87,8 +89,6 @@ class Resumer:
             tools, replanned, warnings = await self._ready(state, workdir, accept_changes, keep_plan)
             opening = [*replanned, self._launcher.opening(state, workdir)]
             opening += [*_checked_decisions(state, decisions), *budget]
-            for limit in budget:
-                checked_limit(limit.usd, limit.tokens)
             messages = [one for one in await self._drivers.journal.receive() if one.execution == state.id]
             task = await self._launcher.launch(state, opening, tools, hold=hold, messages=messages)
             return self._handle(state.id, since, task, warnings)
