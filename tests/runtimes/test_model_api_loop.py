@@ -21,7 +21,9 @@ from model_api_world import (
     openai_stream,
     scripted,
 )
+from pydantic_ai import models
 from pydantic_ai.messages import ModelMessage
+from pydantic_ai.tools import ToolDefinition
 
 from windlass.core.budget import Amount
 from windlass.core.events import Usage
@@ -60,6 +62,26 @@ async def test_a4_text_is_told_as_it_comes_and_is_the_output(protocol: str, tmp_
     assert asked.tools == ()
     assert result.metadata["turns"] == 1
     model.check()
+
+
+@both
+async def test_j1_the_schemas_of_the_tools_are_adapted_once_for_all_requests(
+    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapted: list[object] = []
+
+    def customize(kind: object, tool: ToolDefinition) -> ToolDefinition:
+        adapted.append(tool.name)
+        return whole(kind, tool)  # type: ignore[arg-type]
+
+    whole = models._customize_tool_def
+    monkeypatch.setattr(models, "_customize_tool_def", customize)
+    use = Reply.use("files__read", {"path": "a.txt"})
+    async with scripted(protocol, tmp_path, [use, use, Reply.say("Read.")]) as (world, model):
+        assert (await world.run(tools_host())).success
+    assert len(adapted) == 2
+    sent = [request.body["tools"] for request in model.requests]
+    assert sent == [sent[0]] * 3
 
 
 @both
