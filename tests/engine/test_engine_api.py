@@ -15,6 +15,7 @@ import windlass
 from windlass import Importance, Limits, Plan, Retry, Step, tool
 from windlass.core import events as ev
 from windlass.core.state import fold
+from windlass.engine.resuming import changed_plan
 from windlass.errors import Ambiguous, NotFound, PlanInvalid, UsageError
 
 if TYPE_CHECKING:
@@ -67,6 +68,17 @@ async def test_i1_a_plan_comes_from_a_pipe_too(project: Project) -> None:
         result = await (await engine.start(engine.read(f"/dev/fd/{reader}"))).result()
     os.close(reader)
     assert result["steps"][0]["output"] == 4
+
+
+async def test_i1_a_pipe_that_a_plan_came_from_is_not_read_again(project: Project) -> None:
+    pipe = project.path / "pipe"
+    os.mkfifo(pipe)
+    async with windlass.open(tools=[double]) as engine:
+        plan = "name: piped\nsteps: [{id: a, tool: double, with: {number: 2}}]\n"
+        loaded, _ = await asyncio.gather(asyncio.to_thread(engine.read, pipe), asyncio.to_thread(pipe.write_text, plan))
+        execution = await engine.start(loaded)
+        await execution.result()
+        assert changed_plan(await engine.state(execution.id)) == ""
 
 
 async def test_d9_what_a_caller_changes_in_its_inputs_after_the_start_changes_nothing(project: Project) -> None:

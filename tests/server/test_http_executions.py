@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,6 +47,19 @@ def test_i3_a_plan_can_be_text_or_a_file(server: Server, project: Project, body:
     reply = server.api.post("/api/executions?wait=60", body)
     assert reply.status == 201, reply.body
     assert reply.json["steps"][0]["output"]["stdout"] == stdout
+
+
+@pytest.mark.parametrize("way", ["start", "check", "fork"])
+def test_i3_a_plan_file_that_would_be_waited_for_is_refused(server: Server, project: Project, way: str) -> None:
+    fork = f"/api/executions/{server.api.start(ONE, wait=60)['id']}/fork"
+    path = {"start": "/api/executions", "check": "/api/plans/check", "fork": fork}[way]
+    os.mkfifo(project.path / "pipe")
+    for file in ("/dev/null", str(project.path / "pipe")):
+        refused = server.api.post(path, {"plan_file": file})
+        assert (refused.status, refused.json["detail"]) == (
+            422,
+            f"{file} is not a regular file, as a plan file must be here",
+        )
 
 
 def test_i3_the_list_goes_page_by_page_newest_first(server: Server) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,15 @@ async def test_c6_the_client_can_be_kept_from_answering(project: Project) -> Non
     async with client(project, "auto", "--no-approve") as mcp:
         tools = {tool.name for tool in (await mcp.list_tools()).tools}
     assert "engine_approve" not in tools
+
+
+@pytest.mark.parametrize("name", ["engine_execute", "engine_estimate"])
+async def test_i2_a_plan_file_that_would_be_waited_for_is_refused(project: Project, name: str) -> None:
+    os.mkfifo(project.path / "pipe")
+    async with client(project) as mcp:
+        for file in ("/dev/null", str(project.path / "pipe")):
+            error, _text = error_of(await mcp.call_tool(name, {"file": file}))
+            assert error["message"] == f"{file} is not a regular file, as a plan file must be here"
 
 
 async def test_i2_looking_makes_no_home(project: Project) -> None:

@@ -56,6 +56,7 @@ def open_engine(
     ask: Ask | None = None,
     make: bool = True,
     label: str = "",
+    pipes: bool = True,
     settings: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> Engine:
@@ -68,6 +69,7 @@ def open_engine(
     folder's code is trusted.
     Without `make`, a home that is not there is not made: it looks empty, and nothing is left behind.
     `label` is part of the name under which executions are driven.
+    Without `pipes`, a plan file must be a regular file: a server would wait for a pipe or a device without end.
     """
     folder = find_home(home)
     chosen = load_settings(folder, {**(settings or {}), **flags})
@@ -148,7 +150,7 @@ def open_engine(
         sandbox=code.sandbox,
         shelf=code.shelf,
         built_in=built_in,
-        reader=PlanLoader(code.registry, trust),
+        reader=PlanLoader(code.registry, trust, pipes=pipes),
         archive=CheckpointFolder(folder / "executions"),
         telemetry=telemetry,
         cluster=cluster,

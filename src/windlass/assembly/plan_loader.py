@@ -24,13 +24,15 @@ __all__ = ["PlanLoader"]
 class PlanLoader:
     """Reads plan files and brings their tools, asking for trust where it must."""
 
-    def __init__(self, registry: Registry, trust: Trust) -> None:
+    def __init__(self, registry: Registry, trust: Trust, *, pipes: bool = True) -> None:
+        """`pipes` is for `plan_bytes`."""
         self._registry = registry
         self._trust = trust
+        self._pipes = pipes
 
     def read(self, path: Path, workdir: Path) -> LoadedPlan:
         """A plan file, checked whole, with the tools that it names and the roles there are in `workdir`."""
-        data = plan_bytes(path)
+        data = plan_bytes(path, pipes=self._pipes)
         files = [(path.parent / name).resolve() for name in peek_tools(data, str(path))]
         tools = self.load(files)
         loaded = load_plan(path, tools=self.catalog(tools, workdir), data=data)

@@ -110,7 +110,7 @@ class _Engines:
             kept = self._kept or make or stores_of(find_home(self._home)).exist
             if self._engine is None or kept is not self._kept:
                 await self.close()
-                self._engine, self._kept = open_engine(self._home, make=make), kept
+                self._engine, self._kept = open_engine(self._home, make=make, pipes=False), kept
             return self._engine
 
     async def close(self) -> None:

@@ -136,7 +136,7 @@ async def _serve(
     from windlass.server.service import LABEL, ServerLock, Service
 
     listening = _listen(host, port)
-    engine = open_engine(home, label=LABEL)
+    engine = open_engine(home, label=LABEL, pipes=False)
     try:
         lock = ServerLock(engine.home)
         service = Service(engine, resume_orphans=resume_orphans)

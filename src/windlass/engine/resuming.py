@@ -330,8 +330,8 @@ def changed_plan(state: State) -> str:
 
 
 def file_digest(path: Path) -> str | None:
-    """SHA-256 of a file, or None when it cannot be read."""
+    """SHA-256 of a file, or None when it cannot be read. A pipe has nothing more to read: its plan was in it once."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     except OSError:
         return None

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,9 +65,12 @@ class Written(NamedTuple):
     """True for text from a file: it stays text unless the default has another type."""
 
 
-def plan_bytes(path: Path) -> bytes:
-    """A plan file as it is, for what is to be read of it: a pipe gives its bytes once."""
-    return _bytes_of(path, "plan")
+def plan_bytes(path: Path, *, pipes: bool = True) -> bytes:
+    """A plan file as it is, for what is to be read of it: a pipe gives its bytes once.
+
+    Without `pipes`, only a regular file is read, and nothing is waited for.
+    """
+    return _bytes_of(path, "plan", pipes=pipes)
 
 
 def load_plan(path: Path, *, tools: ToolCatalog | None = None, data: bytes | None = None) -> Loaded:
@@ -91,7 +96,7 @@ def peek_tools(data: bytes, file: str) -> list[str]:
 def locate_in(path: Path, digest: str) -> Locate | None:
     """Find positions in a plan file that was read before; None if it has changed since."""
     try:
-        data = plan_bytes(path)
+        data = plan_bytes(path, pipes=False)
     except UsageError:
         return None
     return _read(data, str(path)).locate if hashlib.sha256(data).hexdigest() == digest else None
@@ -144,9 +149,11 @@ def _encoded(text: str | bytes, file: str) -> bytes:
         raise PlanInvalid([Problem("this text has an invalid character (a lone surrogate)", file)]) from error
 
 
-def _bytes_of(path: Path, what: str) -> bytes:
+def _bytes_of(path: Path, what: str, *, pipes: bool = True) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=None if pipes else _open_at_once) as stream:
+            if not (pipes or stat.S_ISREG(os.fstat(stream.fileno()).st_mode)):
+                raise UsageError(f"{path} is not a regular file, as a {what} file must be here")
             return stream.read(MAX_BYTES + 1)  # `_decoded` refuses the one byte too many
     except FileNotFoundError:
         begin = ["write one to begin with: windlass init"] if what == "plan" else []
@@ -161,6 +168,10 @@ def _bytes_of(path: Path, what: str) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"the {what} file {str(path)!r} cannot be read: {reason}") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # else a pipe that nobody writes to is waited for
 
 
 def _files_like(path: Path) -> list[str]:
