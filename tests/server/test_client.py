@@ -91,6 +91,13 @@ async def test_i5_a_key_that_no_request_can_have_is_refused_at_once(client: Clie
         await client.start(ECHO, key=key)
 
 
+@pytest.mark.parametrize("name", ["", ".", ".."])
+async def test_i5_a_name_that_would_lead_to_another_address_is_refused_at_once(client: Client, name: str) -> None:
+    for asked in (client.get(name), client.undo("any", name), client.approve(name), anext(client.events(name))):
+        with pytest.raises(UsageError, match=f"there is no execution, step or question '{name}'"):
+            await asked
+
+
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), "\ud800"])
 async def test_i5_a_value_that_json_cannot_hold_is_refused(client: Client, value: Any) -> None:
     with pytest.raises(UsageError, match="a value that JSON cannot hold"):

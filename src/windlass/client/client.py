@@ -188,11 +188,11 @@ class Client:
         Its agent goes on in its conversation; `fresh` begins a new one.
         """
         body = {"with": dict(edits or {}), "runtime": runtime, "model": model, "fresh": fresh}
-        return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/retry", body)
+        return await self._post(f"{_path(execution, step)}/retry", body)
 
     async def skip(self, execution: str, step: str) -> dict[str, Any]:
         """Go on without a step, also after the end: steps that depend on it run with a null output."""
-        return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/skip", {})
+        return await self._post(f"{_path(execution, step)}/skip", {})
 
     async def diff(self, execution: str, step: str = "") -> dict[str, Any]:
         """Files that agents changed, with their differences: of one step, or of all."""
@@ -209,7 +209,7 @@ class Client:
 
     async def undo(self, execution: str, step: str) -> dict[str, Any]:
         """Undo the file changes of a finished step, unless a file was changed since."""
-        return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/undo", None)
+        return await self._post(f"{_path(execution, step)}/undo", None)
 
     async def say(self, execution: str, step: str, text: str, *, within: float = 0.0) -> dict[str, Any]:
         """Say something to the agent of a step; tells how it was delivered, or that it waits.
@@ -217,7 +217,7 @@ class Client:
         A stopped or failed step goes on with it, a completed one in a fork.
         """
         body = {"text": text, "within": within}
-        return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/say", body)
+        return await self._post(f"{_path(execution, step)}/say", body)
 
     async def fork(self, execution: str, *, from_step: str | None = None, **how: Any) -> dict[str, Any]:
         """A new execution that keeps what this one completed before `from_step`: `inputs`, `plan`, `fresh` …"""
@@ -242,7 +242,7 @@ class Client:
     async def approve(self, question: Mapping[str, Any] | str, *, allow: bool = True, note: str = "") -> dict[str, Any]:
         """Answer one of `approvals()`, or its id. The answer is for exactly what was shown there."""
         name = question if isinstance(question, str) else str(question["id"])
-        return await self._post(f"/api/approvals/{quote(name, safe='')}", {"allow": allow, "note": note})
+        return await self._post(f"/api/approvals/{_part(name)}", {"allow": allow, "note": note})
 
     async def decide(self, execution: str, step: str, choice: str, *, output: Any = None) -> dict[str, Any]:
         """Say what became of an attempt whose outcome nobody saw: `again`, `done` or `fail`."""
@@ -322,8 +322,16 @@ def _order(plan: Plan | Mapping[str, Any] | None, order: dict[str, Any]) -> dict
     return named
 
 
-def _path(execution: str) -> str:
-    return f"/api/executions/{quote(execution, safe='')}"
+def _path(execution: str, step: str | None = None) -> str:
+    of_step = "" if step is None else f"/steps/{_part(step)}"
+    return f"/api/executions/{_part(execution)}{of_step}"
+
+
+def _part(name: str) -> str:
+    """A name as one part of a path."""
+    if name in ("", ".", ".."):  # the address would be another
+        raise UsageError(f"there is no execution, step or question {name!r}")
+    return quote(name, safe="")
 
 
 def _read_address(home: Path) -> str:

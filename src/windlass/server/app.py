@@ -88,6 +88,7 @@ def create_routes(service: Service) -> FastAPI:
         openapi_url="/api/openapi.json",
         docs_url=None,  # pages that load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
     )
     problems.install(app)
     app.state.service = service
