@@ -153,6 +153,13 @@ def test_d4_a_fork_runs_again_from_a_step_with_other_inputs(server: Server, proj
     assert held.json["status"] == "pending"
 
 
+def test_d8_a_fresh_fork_names_its_step(server: Server, windlass: Windlass) -> None:
+    origin = server.api.start(ASKS)["id"]
+    refused = server.api.post(f"/api/executions/{origin}/fork", {"fresh": True})
+    assert (refused.status, refused.json["detail"][:40]) == (422, "`fresh` is about the agent of one step, ")
+    assert "`fresh` is about the agent of one step" in windlass("fork", origin, "--fresh", code=2).err
+
+
 def test_d8_a_fork_of_a_plan_that_was_edited_since_says_which_one_it_runs(server: Server, project: Project) -> None:
     plan = project.path / project.plan("steps: [{id: a, run: echo a}]")
     origin = server.api.post("/api/executions?wait=60", {"plan_file": str(plan)}).json["id"]

@@ -111,6 +111,8 @@ class Observer:
         asking: bool = False,
     ) -> list[Head]:
         """Executions, newest first. `before` is the last id of the previous page; see `Journal.heads`."""
+        if before and not is_id(before):
+            raise UsageError(f"`before` is the last id of the page before; given is {before!r}")
         return await self._journal.heads(
             statuses=statuses, name=name, text=text, since=since, before=before, asking=asking, limit=limit
         )

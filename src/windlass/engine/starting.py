@@ -130,6 +130,8 @@ class Starter:
         chosen = loaded.plan
         if from_step is not None:
             from_step = find_plan_step(chosen, from_step)
+        elif fresh:
+            raise UsageError("`fresh` is about the agent of one step, from which the fork begins: name that step, too")
         known = {name: value for name, value in origin.inputs.items() if name in chosen.inputs}
         events = fork_events(
             origin,
