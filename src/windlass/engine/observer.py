@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from windlass.core import events as ev
 from windlass.core.transitions import NOT_STARTED, ExecutionStatus
 from windlass.engine.lookup import find_head
-from windlass.errors import Damaged, NotFound
+from windlass.errors import Damaged, NotFound, UsageError
+from windlass.ids import is_id
 from windlass.ports import ASKED_FOR, AskedQuestion, Entry, Head, Journal
 
 if TYPE_CHECKING:
