@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -224,6 +225,32 @@ async def test_a4_no_nonsense_in_a_stream_makes_it_raise_or_succeed(protocol: st
         result = await world.run()
     assert result.failure is not None
     assert result.failure.category is Category.TRANSIENT
+    assert ": )" not in result.failure.message, "a reason is given, or none"
+
+
+@both
+async def test_a4_a_stream_that_begins_with_a_byte_order_mark_is_read(protocol: str, tmp_path: Path) -> None:
+    body = anthropic_stream(("text", "done")) if protocol == "anthropic" else openai_stream({"content": "done"})
+    async with RawModel(["\ufeff" + body]).serve(protocol, tmp_path) as world:
+        result = await world.run()
+    assert (result.failure, result.output) == (None, "done")
+    assert (result.usage.tokens_in, result.usage.tokens_out) == (7, 3)
+
+
+@both
+async def test_a4_a_reply_without_counts_of_tokens_is_read_or_refused_with_a_reason(
+    protocol: str, tmp_path: Path
+) -> None:
+    body = anthropic_stream(("text", "done")) if protocol == "anthropic" else openai_stream({"content": "done"})
+    body = re.sub(r'"usage": \{[^}]*\}', '"usage": null', body)
+    async with RawModel([body]).serve(protocol, tmp_path) as world:
+        result = await world.run()
+    if protocol == "openai":
+        assert (result.failure, result.output) == (None, "done")
+    else:
+        assert result.failure is not None
+        assert "is not in the form of the anthropic API" in result.failure.message
+    assert result.usage.usd is None, "nobody counted"
 
 
 @both

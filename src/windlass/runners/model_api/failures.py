@@ -44,8 +44,9 @@ def of_exception(error: Exception, target: ModelTarget, now: float) -> Failure:
         case said.UserError():
             found = Failure(Category.CONFIGURATION, f"{CLI.name}: {error}", advice=("windlass doctor",))
         case _:
-            said_why = f"{type(error).__name__}: {error}"
-            found = _broken(TurnEnding.GARBAGE, f"the reply of {target.host} made no sense ({said_why})")
+            why = ": ".join(filter(None, (type(error).__name__, str(error))))
+            form = f"is not in the form of the {target.provider} API, which the client cannot read"
+            found = _broken(TurnEnding.GARBAGE, f"the reply of {target.host} {form} ({why})")
     return replace(found, message=_without_secrets(found.message, target)[:_LONGEST])
 
 

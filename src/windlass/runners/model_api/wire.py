@@ -97,6 +97,8 @@ async def open_model(target: ModelTarget, silence: float, sends: Callable[[bytes
     """The model, ready to be asked; its connections are closed at the end. `sends` is called with each request body."""
     import httpx2
 
+    from windlass.runners.model_api.unmarked import take_mark_off
+
     encoded = EncodedMessages()
 
     async def sending(request: httpx2.Request) -> None:
@@ -113,7 +115,7 @@ async def open_model(target: ModelTarget, silence: float, sends: Callable[[bytes
         trust_env=not target.local,
         verify=_certificates(),
         follow_redirects=True,
-        event_hooks={"request": [sending]},
+        event_hooks={"request": [sending], "response": [take_mark_off]},
     ) as http:
         client = _anthropic if target.provider == "anthropic" else _openai
         yield OpenModel(client(target, http, timeout), encoded)
