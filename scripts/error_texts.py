@@ -38,6 +38,15 @@ def error_texts() -> Iterator[ErrorText]:
                 yield ErrorText(str(file.relative_to(SOURCE)), node.lineno, text)
 
 
+def advice_texts() -> Iterator[ErrorText]:
+    """Each line of advice that stands beside an error."""
+    for file in sorted(SOURCE.rglob("*.py")):
+        for given in (more for node in _nodes(file) if isinstance(node, ast.Call) for more in node.keywords):
+            if given.arg == "advice":
+                lines = given.value.elts if isinstance(given.value, ast.Tuple | ast.List) else [given.value]
+                yield from (ErrorText(str(file.relative_to(SOURCE)), line.lineno, _text(line)) for line in lines)
+
+
 def _nodes(file: Path) -> Iterator[ast.ClassDef | ast.Call]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef | ast.Call):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Trust:
                 names = ", ".join(file.name for file in inside)
                 raise NotPermitted(
                     f"the plan wants to load Python code ({names}) from {folder}, which is not trusted",
-                    advice=("look at the code, then run again in a terminal or with --yes",),
+                    advice=(f"look at the code, then trust its folder: windlass trust {shlex.quote(str(folder))}",),
                 )
             self.add(folder)
 

@@ -123,7 +123,7 @@ def test_d7_a_home_without_executions_has_an_empty_history(windlass: Windlass) -
         (["--since", "2026-02-30"], "is not a day"),
         (["--until", "99999-01-01"], "is not a day"),
         (["--since", "9998-01-01"], "is in the future"),
-        (["--since", "2d", "--until", "2020-01-01"], "is before --since"),
+        (["--since", "2d", "--until", "2020-01-01"], "is before `since`"),
         (["--csv", "--json"], "choose one"),
         (["--slow", "--by", "day"], "--slow goes with"),
     ],

@@ -60,7 +60,7 @@ def test_d10_where_the_folder_has_moved_nothing_is_written_until_another_is_name
     (project.path / "old").rename(project.path / "new")
     (project.path / "new" / "ok").touch()
     refused = windlass("retry", execution, "a", code=2)
-    assert "does not exist (--workdir DIR)" in refused.err
+    assert "does not exist (`workdir` names another)" in refused.err
     assert project.state(execution).status == "failed", "it is not opened again"
     assert windlass("retry", execution, "a", "-C", "new", "--json").json["status"] == "completed"
 
@@ -117,7 +117,7 @@ def test_d10_a_corrected_plan_is_taken_up_by_the_commands_that_are_suggested(
 ) -> None:
     failed = windlass("run", project.plan(BROKEN), code=1)
     (execution,) = project.ids()
-    assert "correct the template in the plan, then try it again with --accept-changes" in failed.err
+    assert "correct the template in the plan, then try the step again with the changed plan" in failed.err
     project.plan(MENDED)
     status = windlass("status", execution)
     fork = f"windlass fork {execution} --plan {project.path / 'plan.yaml'}"

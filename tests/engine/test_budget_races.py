@@ -274,7 +274,7 @@ async def test_e1_a_model_without_a_price_is_refused_before_it_begins(project: P
     assert error.category == "configuration"
     assert error.message.startswith("no price is known for homemade, so the limit of $0.30 for ")
     assert '[prices."homemade"]' in error.advice[0]
-    assert ("--budget-tokens" in error.advice[-1]) == (scope == "execution"), "no advice that leads back here"
+    assert ("`budget_tokens`" in error.advice[-1]) == (scope == "execution"), "no advice that leads back here"
     assert (state.cost.usd, state.cost.unknown) == (0.0, 0)
     assert (await world.run(plan(), budget={"execution": {"tokens": 5000}})).status == "completed"
 

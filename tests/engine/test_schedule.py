@@ -167,7 +167,7 @@ async def test_l1_what_cannot_be_created_is_refused_with_its_reason(world: World
     (view,) = (await world.schedule.view()).triggers
     assert "no-such-program-anywhere" in view.state.firings[0].reason
     assert "\n→ install no-such-program-anywhere\n" in view.state.firings[0].reason
-    assert "--anyway" not in view.state.firings[0].reason, "a trigger has no options"
+    assert "`anyway`" not in view.state.firings[0].reason, "a trigger has no options"
     assert await world.engine.executions() == []
     assert await world.tick(60) == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from error_texts import error_texts
+from error_texts import advice_texts, error_texts
 
 NAMES = ("MCP", "OpenCode", "Python", "WINDLASS_", "PostgreSQL", "QuickJS", "Temporal", "Blocked: ")
 """What a text may begin with although it is written large."""
@@ -28,3 +28,20 @@ def test_c5_error_texts_say_what_is_wrong_in_the_same_form() -> None:
         or (one.text[0].isupper() and not one.text.startswith(NAMES))
     ]
     assert not wrong, "begin small, end without a full stop, name the thing:\n" + "\n".join(wrong)
+
+
+OPTION = re.compile(r"(?<![\w-])--[a-z]")
+COMMAND = re.compile(r"\b(windlass|pip|git) |--version\b")
+"""A whole command with its program, or an option of another program."""
+AT_THE_TERMINAL = ("cli/", "journal/backup.py", "journal/stores.py", "plan/load.py")
+"""What nothing but the command line reaches."""
+
+
+def test_c5_a_text_for_every_door_names_no_option_of_the_command_line() -> None:
+    """HTTP, MCP and Python have no `--since`: such a text says `since`, or a whole command to type."""
+    wrong = [
+        f"{one.file}:{one.line}: {one.text}"
+        for one in (*error_texts(), *advice_texts())
+        if OPTION.search(one.text) and not COMMAND.search(one.text) and not one.file.startswith(AT_THE_TERMINAL)
+    ]
+    assert not wrong, "name the field as every door does:\n" + "\n".join(wrong)

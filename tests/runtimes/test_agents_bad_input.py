@@ -118,7 +118,7 @@ def test_a2_an_unknown_model_is_said_with_where_to_name_another(project: Project
         error = failed(project, windlass, "--runtime", CLAUDE, "--model", "nonesuch-1")
     assert error["category"] == "configuration"
     assert "nonesuch-1" in error["message"]
-    assert "--model" in " ".join(error["advice"])
+    assert "`model`" in " ".join(error["advice"])
 
 
 def test_d5_a_resume_without_its_runtime_is_refused_and_goes_on_once_it_is_back(

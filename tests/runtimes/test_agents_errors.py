@@ -33,7 +33,7 @@ def cases() -> list[Case]:
     return [
         Case("status-400", error(400, "tools.0: bad schema"), "logic", "bad schema", "windlass logs ID --prompt"),
         Case("status-401", error(401, "invalid key"), "permission", "401", "windlass doctor"),
-        Case("status-404", error(404, "no such model"), "configuration", "404", "--model"),
+        Case("status-404", error(404, "no such model"), "configuration", "404", "`model`"),
         Case("status-429", error(429, "slow down"), "transient", ""),
         Case("status-500", error(500, "internal"), "transient", ""),
         Case("status-529", error(529, "overloaded"), "transient", ""),

@@ -32,7 +32,7 @@ def failure_of(result: AgentResult) -> Failure:
     [
         (400, LONG, Category.LOGIC, False, "fewer or smaller files"),
         (401, "invalid x-api-key", Category.PERMISSION, True, "windlass doctor"),
-        (404, "model: claude-none", Category.CONFIGURATION, True, "--model"),
+        (404, "model: claude-none", Category.CONFIGURATION, True, "`model`"),
         *(
             pytest.param(*case, marks=pytest.mark.soak)  # test_runner_endings.py has one of each kind
             for case in (

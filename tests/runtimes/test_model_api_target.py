@@ -192,7 +192,7 @@ async def test_a4_a_server_without_a_named_model_asks_for_one(tmp_path: Path) ->
     result = await runner(LOCAL).run(request, FakeHost())
     assert result.failure is not None
     assert result.failure.category is Category.CONFIGURATION
-    assert "--model" in result.failure.advice[0]
+    assert "`model`" in result.failure.advice[0]
 
 
 async def test_a4_a_local_server_needs_no_key_and_any_model_name_goes(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ MISTAKES: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/api/approvals/nosuch/a", {"allow": True}, 404, "no execution"),
     ("GET", "/api/nothing", None, 404, "/api/nothing"),
     ("GET", "/api/executions?before=garbage", None, 422, "`before` is the last id of the page before"),
+    ("GET", "/api/history?since=9998-01-01", None, 422, "`since` 9998-01-01 is in the future"),
     ("GET", "/api/executions/", None, 404, "no route GET /api/executions/"),
     ("DELETE", "/api/executions", None, 405, "DELETE"),
     ("POST", "/api/executions", {}, 422, "one thing to run"),

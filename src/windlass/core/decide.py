@@ -440,7 +440,7 @@ def _bad_template(step: StepState, problem: TemplateProblem) -> Failure:
         Category.LOGIC,
         f"a template could not be filled in: {unmarked(str(problem))}",
         where=step.id,
-        advice=("correct the template in the plan, then try it again with --accept-changes",),
+        advice=("correct the template in the plan, then try the step again with the changed plan",),
     )
 
 

@@ -194,7 +194,7 @@ def _refuse_services(state: State) -> None:
         raise UsageError(
             f"{named} of plan {state.plan.name} cannot run on workers: steps that need it may be elsewhere",
             advice=(
-                "run it on one machine: without --temporal and the setting `temporal`",
+                "run it on one machine: without the setting `temporal`",
                 "or start it outside of the plan, at an address that all workers reach",
             ),
         )

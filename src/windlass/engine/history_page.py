@@ -123,9 +123,9 @@ def query_of(
     first = _day(since, today, "since")
     last = _day(until, today, "until")
     if first is not None and first > today:
-        raise UsageError(f"--since {first} is in the future; today is {today}")
+        raise UsageError(f"`since` {first} is in the future; today is {today}")
     if first is not None and last is not None and last < first:
-        raise UsageError(f"--until {last} is before --since {first}")
+        raise UsageError(f"`until` {last} is before `since` {first}")
     return HistoryQuery(by, first, last, failed, plan)
 
 

@@ -225,5 +225,5 @@ def check_edits(
 
 def _own_keys(spec: Step) -> tuple[str, ...]:
     if spec.is_agent:
-        return ("it has: prompt, role, skills, files, max_turns; and --runtime, --model",)
+        return ("it has: prompt, role, skills, files, max_turns; and `runtime`, `model` of the request",)
     return (f"it has: {', '.join(sorted({*spec.arguments, *(('run',) if spec.run is not None else ())}))}",)

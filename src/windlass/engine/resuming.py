@@ -286,7 +286,7 @@ def examine(state: State, tools: Toolbox, workdir: str, environment: Mapping[str
     _examine_plan(state, findings)
     _examine_environment(state, environment, findings)
     if not Path(workdir).is_dir():
-        findings.missing.append(f"its working directory {workdir} does not exist (--workdir DIR)")
+        findings.missing.append(f"its working directory {workdir} does not exist (`workdir` names another)")
     wanted = {s.spec.tool_name: s.id for s in state.top_level() if not s.settled}
     for name, step in wanted.items():
         if tools.get(name) is None:

@@ -135,7 +135,9 @@ class RunRequest:
         if self.chain and chosen is not Strategy.MULTI:
             raise UsageError(f"a chain of roles works only with the strategy multi, not with {chosen}")
         if self.role and chosen is Strategy.MULTI:
-            raise UsageError("one role is not a chain", advice=("name its roles: --chain architect,developer",))
+            raise UsageError(
+                "one role is not a chain", advice=("name its roles: `chain`, such as architect, developer",)
+            )
         return chosen
 
     def _check_values(self) -> None:

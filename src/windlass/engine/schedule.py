@@ -361,7 +361,7 @@ def _file_to_start(view: TriggerView, file: str) -> str:
         )
     if trigger.watch is None:
         if file:
-            raise UsageError(f"{trigger.id} watches no folder, so no file starts it", advice=("leave out --file",))
+            raise UsageError(f"{trigger.id} watches no folder, so no file starts it", advice=("leave out `file`",))
         return ""
     if not file:
         advice = (f"name one: windlass schedule fire {path} {trigger.id} --file NAME",)

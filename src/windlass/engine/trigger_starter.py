@@ -143,4 +143,4 @@ def trouble_of(error: Exception) -> str:
 def _refusal(error: Exception) -> str:
     """The reason of a refused start, with the advice that `windlass run` gives, but for its own option."""
     advice = error.failure.advice if isinstance(error, WindlassError) else ()
-    return "\n".join([trouble_of(error), *(f"→ {line}" for line in advice if "--anyway" not in line)])
+    return "\n".join([trouble_of(error), *(f"→ {line}" for line in advice if "`anyway`" not in line)])

@@ -55,7 +55,7 @@ ENDINGS: Mapping[TurnEnding, Meaning] = {
         Category.LOGIC, False, "ask for less in one answer: split the step, or have it write to files piece by piece"
     ),
     TurnEnding.REFUSAL: Meaning(
-        Category.LOGIC, False, "word the task differently, or name another model: model: in the plan or --model"
+        Category.LOGIC, False, "word the task differently, or name another model: `model` in the plan, or of the run"
     ),
     TurnEnding.EMPTY: Meaning(Category.TRANSIENT, True, "ask in the prompt for a final answer, or name another model"),
     TurnEnding.TURNS: Meaning(Category.LOGIC, False, "give the step less to do, or more turns: max_turns: in the plan"),
@@ -77,7 +77,7 @@ ENDINGS: Mapping[TurnEnding, Meaning] = {
         Category.PERMISSION, True, "the account that {runtime} uses may not do this: windlass doctor"
     ),
     TurnEnding.NO_MODEL: Meaning(
-        Category.CONFIGURATION, True, "name a model that this account has: model: in the plan or --model"
+        Category.CONFIGURATION, True, "name a model that this account has: `model` in the plan, or of the run"
     ),
     TurnEnding.TOO_LONG: Meaning(Category.LOGIC, False, "give the step fewer or smaller files, or split it"),
     TurnEnding.REFUSED: Meaning(

@@ -70,7 +70,10 @@ class TemporalCluster:
                 reason = said[1] if said else str(error).splitlines()[0][:300]
                 raise UsageError(
                     f"the Temporal server {self._target} cannot be reached: {reason}",
-                    advice=("start one, or check --temporal HOST:PORT", "read about it: windlass docs cluster"),
+                    advice=(
+                        "start one, or check the address: the setting `temporal`",
+                        "read about it: windlass docs cluster",
+                    ),
                 ) from error
         return self._client
 

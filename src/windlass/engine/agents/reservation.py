@@ -143,7 +143,9 @@ class BudgetReservation:
             " (0 for a model of your own)"
         ]
         if {scope.name for scope in scopes} <= {"step", "execution"}:
-            advice.append("or limit tokens in place of dollars: --budget-tokens N, or budget: {tokens: N} in the plan")
+            advice.append(
+                "or limit tokens in place of dollars: `budget: {tokens: N}` in the plan, or `budget_tokens` of the run"
+            )
         raise ToolError(text, category=Category.CONFIGURATION, advice=tuple(advice))
 
     async def _make_room(self, call: Amount, scopes: Sequence[Scope]) -> None:

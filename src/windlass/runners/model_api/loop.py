@@ -297,7 +297,7 @@ class Loop:
             return Failure(
                 Category.LOGIC,
                 f"{CLI.name}: {self._target.model} made {self._bad_calls} tool calls in a row that could not be read",
-                advice=("name a model that is good with tools: model: in the plan or --model",),
+                advice=("name a model that is good with tools: `model` in the plan, or of the run",),
             )
         most = self._request.max_turns or MAX_TURNS
         if self.turns >= most:

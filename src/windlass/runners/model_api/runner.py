@@ -62,7 +62,7 @@ class ModelApiRunner(RunnerHooks, Runner):
         if isinstance(found, Failure):
             return Health(False, found.message, "; ".join(found.advice))
         if not found.model:
-            return Health(True, str(found), "name a model: model: in the plan or --model")
+            return Health(True, str(found), "name a model: `model` in the plan, or of the run")
         return Health(True, str(found))
 
     def prepare(self, model: str | None) -> None:
@@ -91,7 +91,7 @@ class ModelApiRunner(RunnerHooks, Runner):
             target = Failure(
                 Category.CONFIGURATION,
                 f"{CLI.name}: no model was named, and {target.host} has no usual one",
-                advice=("name one of its models: model: in the plan or --model",),
+                advice=("name one of its models: `model` in the plan, or of the run",),
             )
         if isinstance(target, Failure):
             return run.result(target)
