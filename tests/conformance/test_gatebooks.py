@@ -63,18 +63,25 @@ def test_c4_breakers_are_kept_until_they_close(book: GateStore) -> None:
 
 def test_h2_what_is_known_is_good_until_its_time(book: GateStore) -> None:
     book.learn("k", {"a": [1, None]}, until=10.0)
-    assert book.known("k", 9.0) == ({"a": [1, None]},)
-    assert book.known("k", 10.0) is None
-    assert book.known("other", 0.0) is None
+    assert book.known("k", 9.0, 1.0) == ({"a": [1, None]},)
+    assert book.known("k", 10.0, 1.0) is None
+    assert book.known("other", 0.0, 10.0) is None
     book.learn("nothing", None, until=10.0)
-    assert book.known("nothing", 0.0) == (None,), "nothing is a result, too"
+    assert book.known("nothing", 0.0, 10.0) == (None,), "nothing is a result, too"
+
+
+def test_h2_what_a_clock_that_was_ahead_has_written_is_not_known(book: GateStore) -> None:
+    book.learn("k", 1, until=86_400.0 + 60.0)
+    assert book.known("k", 0.0, 60.0) is None
+    book.learn("k", 2, until=60.0)
+    assert book.known("k", 0.0, 60.0) == (2,)
 
 
 def test_h2_the_cache_does_not_grow_without_end(book: GateStore) -> None:
     for number in range(2_300):
         book.learn(f"k{number}", number, until=100.0 + number)
-    assert book.known("k2299", 0.0) == (2299,)
-    assert book.known("k0", 0.0) is None
+    assert book.known("k2299", 0.0, 5_000.0) == (2299,)
+    assert book.known("k0", 0.0, 5_000.0) is None
 
 
 _TAKER = """

@@ -79,6 +79,18 @@ def test_a_session_outlives_the_server_and_ends_in_time_or_with_the_token(
     assert not access.has_session(session)
 
 
+def test_what_a_clock_that_was_ahead_gave_out_ends_when_it_is_set_right(access: Access, clock: FakeClock) -> None:
+    right = clock.now()
+    clock.advance(86_400.0)
+    session, code = access.redeem(access.login_code()), access.login_code()
+    assert session is not None
+    clock.set(clock.now() - 60.0)
+    assert access.has_session(session), "time servers turn clocks back by a little"
+    clock.set(right)
+    assert not access.has_session(session)
+    assert access.redeem(code) is None
+
+
 def test_a_forged_session_is_none(access: Access) -> None:
     session = access.redeem(access.login_code())
     assert session is not None

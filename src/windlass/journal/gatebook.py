@@ -110,8 +110,9 @@ class SqliteGateStore:
         self._look()
         return dict(self._seen)
 
-    def known(self, key: str, now: float) -> tuple[Any] | None:
-        rows = self._read("SELECT value FROM known WHERE key = ? AND until > ?", key, now)
+    def known(self, key: str, now: float, longest: float) -> tuple[Any] | None:
+        sql = "SELECT value FROM known WHERE key = ? AND until > ? AND until <= ?"
+        rows = self._read(sql, key, now, now + longest)
         return (_values.decode(rows[0][0]),) if rows else None
 
     def learn(self, key: str, value: Any, until: float) -> None:

@@ -54,8 +54,9 @@ class GateStore(Protocol):
         """All breakers that are not closed, or have failures."""
         ...
 
-    def known(self, key: str, now: float) -> tuple[Any] | None:
-        """A result that is still good, in a tuple of one."""
+    def known(self, key: str, now: float, longest: float) -> tuple[Any] | None:
+        """A result that is still good, in a tuple of one. One that is so for more than the `longest` seconds is not: it
+        is of a clock that was ahead."""
         ...
 
     def learn(self, key: str, value: Any, until: float) -> None: ...

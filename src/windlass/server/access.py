@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ CODE_LIFE = 600.0
 """Seconds that a login code can be used."""
 SESSION_LIFE = 30 * 86400.0
 """Seconds that a browser stays logged in."""
+SET_BACK = 3600.0
+"""Seconds by which a clock may be set back without an end to what was given out before."""
 _MOST_CODES = 100
 
 
@@ -66,13 +69,13 @@ class Access:
         until = self._codes.pop(_hash(code), 0.0)
         return (
             self._signed("session", f"{secrets.token_urlsafe(12)}.{int(self._now() + SESSION_LIFE)}")
-            if until > self._now()
+            if 0.0 < until - self._now() <= CODE_LIFE + SET_BACK
             else None
         )
 
     def has_session(self, cookie: str) -> bool:
         told = self._verified("session", cookie)
-        return told is not None and self._fresh(told.rpartition(".")[2])
+        return told is not None and self._fresh(told.rpartition(".")[2], SESSION_LIFE)
 
     # -- links -----------------------------------------------------------------------------------
 
@@ -84,8 +87,9 @@ class Access:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _fresh(self, until: str) -> bool:
-        return until.isdigit() and len(until) < 12 and int(until) > self._now()
+    def _fresh(self, until: str, longest: float = math.inf) -> bool:
+        """Not over yet, and not of a clock that was ahead, which made it last for more than the `longest` seconds."""
+        return until.isdigit() and len(until) < 12 and 0 < int(until) - self._now() <= longest + SET_BACK
 
     def _signed(self, purpose: str, text: str) -> str:
         return f"{text}.{self._key.signature(purpose, text)}"

@@ -153,7 +153,7 @@ class Gates:
             self._check_approval(tool, arguments, call, tools)
             return await circuit.watch(tool.execute(arguments, call))
         key = self._cache_key(tool, arguments, call, terms)
-        if key is not None and (known := self.book.known(key, self.clock.now())) is not None:
+        if key is not None and (known := self.book.known(key, self.clock.now(), terms.cache or 0.0)) is not None:
             return known[0]
         began = self.clock.now()
         if not circuit.closed:

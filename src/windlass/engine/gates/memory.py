@@ -36,9 +36,9 @@ class MemoryGateStore:
     def breakers(self) -> dict[str, Breaker]:
         return dict(self._breakers)
 
-    def known(self, key: str, now: float) -> tuple[Any] | None:
+    def known(self, key: str, now: float, longest: float) -> tuple[Any] | None:
         found = self._known.get(key)
-        return (found[0],) if found is not None and found[1] > now else None
+        return (found[0],) if found is not None and now < found[1] <= now + longest else None
 
     def learn(self, key: str, value: Any, until: float) -> None:
         self._known.pop(key, None)
