@@ -78,6 +78,15 @@ def test_d5_the_command_line_refuses_with_code_2_and_goes_on_anyway(project: Pro
     assert (project.path / "ran.txt").exists()
 
 
+def test_d5_d8_a_fork_warns_of_what_a_run_warns_of(project: Project, windlass: Windlass) -> None:
+    project.plan("steps: [{id: a, run: echo hi}, {id: b, prompt: x, runtime: cli, when: 'false', needs: [a]}]")
+    for typed in (("run", "plan.yaml"), ("fork", "@last", "--from", "a")):
+        ran = windlass(*typed)
+        assert "warning: step b: cli cannot be used" in ran.err
+        assert windlass("status", "@last", "--json").json["status"] == "completed"
+    assert len(project.ids()) == 2
+
+
 TOOLS = """
 from windlass import tool
 

@@ -29,7 +29,7 @@ from windlass.engine.drivers import Launcher
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import Locate, ToolCatalog
 from windlass.plan.load import check_plan, locate_in
-from windlass.plan.model import AGENT, CODE, MERGE, Importance, Plan, Step
+from windlass.plan.model import AGENT, CODE, MERGE, Plan, Step
 from windlass.plan.prepare import prepare
 from windlass.plan.report import Report
 from windlass.plan.yamlread import FilePosition
@@ -147,13 +147,20 @@ class Plans:
         return await asyncio.to_thread(find_missing, loaded.plan, folder, env, runners, policy)
 
     def missing_values(self, state: State, plan: Plan | None = None) -> list[str]:
-        """Warnings of values that steps still to run have from variables which steps here do not have.
+        """Warnings of values that steps still to run have from variables which steps here do not have, and of the
+        missing runtimes of those that may be left out.
 
         `plan` is the changed one, where the execution goes on with that.
         """
         chosen, env = plan or state.plan, self._launcher.attempt_runner.env
         left = [step for step in chosen.steps if step.id not in state.steps or not state.steps[step.id].settled]
         own = [(step, lack) for step in left for lack in _values_of(chosen, step, env)]
+        runners = self._agents.runners if self._agents is not None else {}
+        for step in left:
+            begun = step.id in state.steps and state.steps[step.id].attempts
+            if step.is_agent and step.may_be_left_out and not begun:
+                lack = _runtime(chosen, step, runners, self._launcher.policy)
+                own += [(step, lack)] if lack is not None else []
         return _shared_values(chosen, left, env) + [f"step {s.id}: {lack.message} ({lack.advice})" for s, lack in own]
 
 
@@ -229,9 +236,8 @@ def find_missing(
     doubtful += _unmatched(plan, Path(workdir), misspelt=False)
     for step in plan.steps:
         for lack in _of_step(plan, step, workdir, env, runners, policy, known):
-            may_be_left_out = step.when is not None or step.importance is Importance.OPTIONAL
             message = f"step {step.id}: {lack.message}"
-            if lack.may_work or may_be_left_out:
+            if lack.may_work or step.may_be_left_out:
                 doubtful.append(f"{message} ({lack.advice})" if lack.advice else message)
             else:
                 missing.append(message)

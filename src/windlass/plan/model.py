@@ -448,6 +448,11 @@ class Step(CheckedValue):
         return self.agent is not None or self.prompt is not None
 
     @property
+    def may_be_left_out(self) -> bool:
+        """It may never run, or its failure may not matter: what it lacks is no reason not to start."""
+        return self.when is not None or self.importance is Importance.OPTIONAL
+
+    @property
     def is_code(self) -> bool:
         return self.code is not None
 

@@ -143,10 +143,11 @@ class AgentTool(Tool):
                 hooks_of(runner).prepare(model)
 
     async def missing(self, state: State) -> list[str]:
-        """Runtimes that unfinished steps need and that cannot be used here, with advice (D5)."""
+        """Runtimes that unfinished steps are sure to need and that cannot be used here, with advice (D5)."""
         found: dict[str, str] = {}
         for step in state.top_level():
-            if step.spec.is_agent and not step.settled:
+            may_be_left_out = step.spec.may_be_left_out and not step.attempts
+            if step.spec.is_agent and not step.settled and not may_be_left_out:
                 named = runtime_of(state, step, self.policy)
                 fallback = falls_back(state, step, self.policy)
                 try:
