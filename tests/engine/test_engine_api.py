@@ -96,6 +96,29 @@ async def test_d9_what_a_caller_changes_in_its_inputs_after_the_start_changes_no
     assert result["steps"][0]["output"] == {"1": [1, 2]}
 
 
+async def test_d9_what_a_caller_changes_in_its_plan_after_the_start_changes_nothing(project: Project) -> None:
+    @tool
+    async def keep(data: list[int]) -> list[int]:
+        return data
+
+    data, default = [1, 2], [3, 4]
+    steps = [
+        Step(id="a", tool="keep", with_={"data": "{{ inputs.data }}"}),
+        Step(id="b", tool="keep", with_={"data": data}, needs=("a",)),
+        Step(id="c", tool="keep", with_={"data": ["{{ item }}"]}, foreach=data, needs=("b",)),
+    ]
+    plan = Plan(inputs={"data": default}, steps=steps)
+    async with windlass.open(tools=[keep]) as engine:
+        execution = await engine.start(plan)
+        data.append(5)
+        default.append(5)
+        plan.steps[1].with_["data"].append(6)
+        result = await execution.result()
+        again = await (await engine.start(Plan(inputs={"data": [3, 4]}, steps=plan.steps[:1]))).result()
+    assert [step["output"] for step in result["steps"]] == [[3, 4], [1, 2], [[1], [2]], [1], [2]]
+    assert again["steps"][0]["output"] == [3, 4]
+
+
 async def test_events_come_in_order_without_gaps_and_end_with_the_execution(project: Project) -> None:
     """I5, C1"""
     async with windlass.open(tools=[double]) as engine:
