@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from windlass.engine.gates.intake import Admission, free_memory
 from windlass.settings import LoadSettings
 
 if TYPE_CHECKING:
-    from conftest import Project
+    from conftest import Project, Windlass
 
 MB = 1024 * 1024
 
@@ -160,6 +161,35 @@ async def test_c8_an_execution_on_a_full_disk_waits_and_goes_on_when_there_is_sp
         engine.attempt_runner.intake._settings = LoadSettings(disk_floor=0)
         result = await execution.result()
     assert result["status"] == "completed"
+
+
+async def test_c8_h1_an_execution_that_waits_for_disk_space_writes_no_forecasts(
+    project: Project, eventually: Any
+) -> None:
+    async with windlass.open(load={"disk_floor": 1 << 60}) as engine:
+        execution = await engine.start(Plan(steps=[Step(id="a", run="echo hi")]))
+        watched, turns = engine._forecasts._watched[execution.id], set[float]()
+
+        def several_turns() -> bool:
+            turns.add(watched.due)
+            return len(turns) > 3
+
+        await eventually(several_turns)
+        assert await engine.journal.forecasts.latest(execution.id) == {}
+        engine.attempt_runner.intake._settings = LoadSettings(disk_floor=0)
+        await execution.result()
+
+
+def test_c8_a_quiet_run_says_once_that_it_waits_for_disk_space(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    project.plan("steps: [{id: a, run: echo a}, {id: b, run: echo b}]")
+    full = '{"disk_floor": "900000gb"}'
+    run = windlass.background("run", "plan.yaml", "--progress=quiet", WINDLASS_LOAD=full)
+    until(lambda: project.ids() and "waiting for disk space" in windlass("logs", "@last").out)
+    until(lambda: "waiting for disk space" in run.err)
+    run.signal(signal.SIGINT)
+    assert run.ended().err.count("waiting for disk space") == 1
 
 
 async def until_output(execution: Execution) -> AsyncIterator[str]:

@@ -92,6 +92,8 @@ class View:
     forecast: Forecast | None = None
     first: Forecast | None = None
     """The first forecast of this execution that was shown."""
+    says_no_space = True
+    """It has not said yet that steps wait for disk space."""
     foretells = False
     """It shows forecasts."""
 
@@ -110,7 +112,12 @@ class View:
             self.show(entry, self.state)
 
     def show(self, entry: Entry, state: State) -> None:
-        """Quiet."""
+        """Quiet, but for a wait that only a person can end."""
+        match entry.event:
+            case ev.OutputWritten(step=step, stream="wait.place", text=text) if text.startswith(ev.NO_SPACE):
+                if self.says_no_space:
+                    say(f"{step}: {text.rstrip()}")
+                    self.says_no_space = False
 
     def foretell(self, forecast: Forecast) -> None:
         """Take the newest forecast of the execution."""

@@ -41,6 +41,7 @@ from windlass.core.resources import Resources
 from windlass.errors import Failure
 
 __all__ = [
+    "NO_SPACE",
     "AgentActed",
     "AgentBegan",
     "AgentChecked",
@@ -420,6 +421,10 @@ class StepUndone(EventBase, frozen=True, tag="step.undone"):
     changes: list[dict[str, str]] = []
     """Changes that were undone, newest first: each with `path`, and the way it was undone."""
     request: str = ""
+
+
+NO_SPACE = "waiting for disk space: "
+"""How the output of an attempt begins that waits for a person to free some."""
 
 
 class OutputWritten(EventBase, frozen=True, tag="output.written"):

@@ -263,6 +263,8 @@ class Forecasts:
             while self._watched:
                 execution, watched = min(self._watched.items(), key=lambda item: item[1].due)
                 busy, idle = self._rested
+                if self._attempt_runner.intake.stands_still:  # nothing would be new, and it would take more space
+                    watched.due = max(watched.due, loop.time() + FIRST)
                 wait = (watched.due if time.process_time() >= busy else max(watched.due, idle)) - loop.time()
                 if wait <= 0 and self._too_early(watched.steps):
                     wait = FIRST

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windlass.core import events as ev
 from windlass.engine.gates.places import take_place, wait_for_place
 from windlass.settings import LoadSettings
 
@@ -109,6 +110,11 @@ class Admission:
             "held_back": against,
         }
 
+    @property
+    def stands_still(self) -> bool:
+        """No attempt is under way, and none begins before there is disk space."""
+        return self._held > 0 and not self._under_way and self._disk_left is not None
+
     def _hand_on(self) -> None:
         """Hand the slot to the longest waiting attempt, without freeing it in between, so that no other slips in."""
         while self._waiting:
@@ -147,7 +153,7 @@ class Admission:
         if lack == "memory" or self._disk_left is None:
             return f"waiting for memory: {self._little_memory()}\n"
         told = self._little_disk(self._disk_left)
-        return f"waiting for disk space: {told} (load.disk_floor); remove old executions: windlass clean\n"
+        return f"{ev.NO_SPACE}{told} (load.disk_floor); remove old executions: windlass clean\n"
 
     async def _place_in_the_home(self, say: Callable[[str, str], None]) -> None:
         """Until there is room among the attempts of all processes of the home."""
