@@ -194,7 +194,9 @@ def test_d9_a_journal_that_was_deleted_or_emptied_at_rest_is_told(
     for _ in range(2):  # the first look makes a new one
         found = checks(windlass("doctor", "--json", code=1).json)["journal"]
         assert (found["ok"], "checkpoint files" in found["detail"]) == (False, True)
-        assert "the journal has lost them: windlass doctor" in windlass("list").err
+        for listed in ((), ("--json",)):
+            assert "the journal has lost them: windlass doctor" in windlass("list", *listed).err
+        assert "has lost its executions" in windlass("schedule", "list", "--json").err
     windlass("restore", next((project.home / "executions").glob("*.json")))
     assert "completed" in windlass("list").out
     windlass("doctor")

@@ -74,3 +74,16 @@ async def test_d9_a_server_goes_on_with_all_others_and_tells_of_the_damaged(
             if event["execution"] == left[2] and event["type"] == "execution.finished":
                 break  # the stream of the home goes past what cannot be read
     server.stop()
+
+
+async def test_d9_a_server_tells_of_a_journal_that_was_deleted(project: Project, serve: Serve, eventually: Any) -> None:
+    async with windlass.open() as engine:
+        await (await engine.start(WORK)).result()
+    (project.home / "windlass.db").unlink()
+    server = serve()
+    assert "has lost its executions" in server.api.get("/api/health").json["journal"]
+    await eventually(lambda: any("has lost its executions" in str(line) for line in server.log))
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {server.token}"}, timeout=PATIENCE) as http:
+        async with Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp:
+            health = shown(await mcp.call_tool("engine_status", {}))["health"]
+    assert (health["ok"], "has lost its executions" in health["journal"]) == (False, True)

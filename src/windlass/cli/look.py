@@ -68,8 +68,8 @@ def list_executions(
         if not heads and not as_json:
             kind = f"{' or '.join(statuses)} " if statuses else ""
             say(f"No {kind}executions{' that fit' if plan or text or since else ''}.")
-            if not (statuses or plan or text or since):
-                _warn_of_loss(folder)
+        if not (heads or statuses or plan or text or since):
+            _warn_of_loss(folder)
         await show_list(observer, heads, as_json)
         return 0
 

@@ -313,6 +313,8 @@ def _with_schedule(work: Callable[[Schedule], Awaitable[int]], home: str | None,
         with tempfile.TemporaryDirectory() as aside:  # looking makes no home
             stores = HomeStores(engine.home, engine.settings.journal)
             store = (stores if stores.exist else HomeStores(Path(aside))).triggers()
+            if loss := await engine.journal_loss():
+                suggest(f"warning: {loss}")
             try:
                 return await work(Schedule(engine, store, drive))
             finally:

@@ -32,6 +32,7 @@ from windlass.engine.resuming import Resumer
 from windlass.engine.starting import Starter
 from windlass.engine.transcripts import Transcripts
 from windlass.errors import UsageError
+from windlass.homes import has_checkpoints
 from windlass.ports import Archive, ComposedStore, Health, Ledger, Sandbox, Telemetry
 from windlass.settings import Settings
 
@@ -219,6 +220,14 @@ class Engine:
         await self._control.approve_always(execution, step, rule, **answer)
         if self.agents is not None:
             self.settings = self.agents.settings
+
+    async def journal_loss(self) -> str:
+        """The warning of a journal in a file that has no executions, and had some; else empty."""
+        if self.settings.journal is not None or await self.journal.heads(limit=1) or not has_checkpoints(self.home):
+            return ""
+        return (
+            f"the journal of {self.home} has lost its executions, of which there are checkpoint files: windlass doctor"
+        )
 
     def shared(self, driver: str, worker: str) -> SharedExecutions:
         """Turns and attempts of executions that workers share under the name `driver`; `worker` is this one's name."""

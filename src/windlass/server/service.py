@@ -181,6 +181,8 @@ class Service:
 
     async def _look_for_damage(self) -> None:
         """Read the newest executions once, so that lists and `/api/health` know the damaged ones among them."""
+        if loss := await self.engine.journal_loss():
+            _log.error("%s", loss)
         await self._taken_up.wait()
         for head in await self.engine.executions(limit=MOST_CHECKED):
             began = time.monotonic()

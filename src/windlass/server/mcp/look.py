@@ -329,7 +329,7 @@ async def transcript_view(engine: Engine, execution: str, step: str, after: int)
 async def overview(engine: Engine) -> OverviewView:
     """The answer of `engine_status` without an id."""
     try:
-        counts, heads, journal = await engine.counts(), await _heads(engine), "ok"
+        counts, heads, journal = await engine.counts(), await _heads(engine), await engine.journal_loss() or "ok"
     except JournalError as error:
         counts, heads, journal = {}, [], error.message
     async for _state in engine.states(heads):

@@ -175,10 +175,11 @@ async def health_details(request: Request) -> Response:
 
 async def _health(service: Service, *, details: bool) -> Response:
     engine = service.engine
-    trouble, questions = None, None
+    trouble, loss, questions = None, "", None
     try:
         await engine.journal.heads(limit=1)
-        questions = await engine.journal.count_questions() if details else None
+        if details:
+            questions, loss = await engine.journal.count_questions(), await engine.journal_loss()
     except JournalError as error:
         trouble = error.message
     told: dict[str, Any] = {"ok": trouble is None}
@@ -191,7 +192,7 @@ async def _health(service: Service, *, details: bool) -> Response:
             "driven": engine.driving,
             "waiting": service.waiting,
             "questions": questions,
-            "journal": trouble or "ok",
+            "journal": trouble or loss or "ok",
             "recovery": service.trouble or "ok",
             "damaged": [
                 {"execution": one.execution, "seq": one.seq, "reason": clean(one.reason)}
