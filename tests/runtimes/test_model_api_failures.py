@@ -229,15 +229,6 @@ async def test_a4_no_nonsense_in_a_stream_makes_it_raise_or_succeed(protocol: st
 
 
 @both
-async def test_a4_a_stream_that_begins_with_a_byte_order_mark_is_read(protocol: str, tmp_path: Path) -> None:
-    body = anthropic_stream(("text", "done")) if protocol == "anthropic" else openai_stream({"content": "done"})
-    async with RawModel(["\ufeff" + body]).serve(protocol, tmp_path) as world:
-        result = await world.run()
-    assert (result.failure, result.output) == (None, "done")
-    assert (result.usage.tokens_in, result.usage.tokens_out) == (7, 3)
-
-
-@both
 async def test_a4_a_reply_without_counts_of_tokens_is_read_or_refused_with_a_reason(
     protocol: str, tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 - `runner`: the port, and one run;
 - `target`: the model, its address and its key; pure, and shown to the user before anything is called;
 - `wire`: the only file that speaks with a model: one request, streamed, and its usage;
-- `unmarked`: takes the byte order mark off a reply that has one;
 - `conversation`: the messages so far, durable after every reply and every tool's result;
 - `window`: keeps the conversation within the model's window: counts, summarises, cuts;
 - `loop`: reply, tools, reply, … until the model is done or a limit is reached;

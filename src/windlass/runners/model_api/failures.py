@@ -45,8 +45,8 @@ def of_exception(error: Exception, target: ModelTarget, now: float) -> Failure:
             found = Failure(Category.CONFIGURATION, f"{CLI.name}: {error}", advice=("windlass doctor",))
         case _:
             why = ": ".join(filter(None, (type(error).__name__, str(error))))
-            form = f"is not in the form of the {target.provider} API, which the client cannot read"
-            found = _broken(TurnEnding.GARBAGE, f"the reply of {target.host} {form} ({why})")
+            form = f"not in the form of the {target.provider} API"
+            found = _broken(TurnEnding.GARBAGE, f"the reply of {target.host} is {form} ({why})")
     return replace(found, message=_without_secrets(found.message, target)[:_LONGEST])
 
 

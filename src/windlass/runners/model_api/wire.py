@@ -97,8 +97,6 @@ async def open_model(target: ModelTarget, silence: float, sends: Callable[[bytes
     """The model, ready to be asked; its connections are closed at the end. `sends` is called with each request body."""
     import httpx2
 
-    from windlass.runners.model_api.unmarked import take_mark_off
-
     encoded = EncodedMessages()
 
     async def sending(request: httpx2.Request) -> None:
@@ -115,7 +113,7 @@ async def open_model(target: ModelTarget, silence: float, sends: Callable[[bytes
         trust_env=not target.local,
         verify=_certificates(),
         follow_redirects=True,
-        event_hooks={"request": [sending], "response": [take_mark_off]},
+        event_hooks={"request": [sending]},
     ) as http:
         client = _anthropic if target.provider == "anthropic" else _openai
         yield OpenModel(client(target, http, timeout), encoded)
