@@ -753,6 +753,31 @@ def test_d5_a_decision_that_was_made_before_the_plan_changed_still_counts() -> N
     assert sorted(run.running) == ["new", "pay"]
 
 
+def test_d5_a_once_step_that_was_cut_off_is_put_to_a_person_although_the_plan_changed() -> None:
+    vital, pay = {"id": "vital", "importance": "critical"}, {"id": "pay", "effect": "once"}
+    run = started(plan_of(vital, pay))
+    run.fail("vital", LOGIC)
+    run.stop("pay")
+    run.retry("vital")
+    replanned(run, plan_of(vital, pay, {"id": "new"}))
+    assert list(run.running) == ["vital", "new"]
+    assert run.state.questions["pay"].waiting_for == "outcome"
+    run.settle("pay", "again")
+    assert attempts_of(run, "pay") == [1, 2]
+
+
+def test_d5_arguments_that_a_person_gave_hold_although_the_new_plan_wants_another_step_first() -> None:
+    run = started(plan_of({"id": "a"}))
+    run.fail("a", LOGIC)
+    run.retry("a", {"own": 2})
+    run.resume()
+    run.interrupt()
+    run.stop("a")
+    replanned(run, plan_of({"id": "a", "needs": ["first"]}, {"id": "first"}))
+    run.finish("first")
+    assert (run.running["a"].input, run.running["a"].attempt) == ({"own": 2}, 3)
+
+
 def test_d5_a_step_under_way_that_now_needs_another_one_waits_for_it() -> None:
     run = started(plan_of({"id": "a"}))
     run.interrupt()

@@ -28,10 +28,8 @@ def replan(state: StateData, event: ev.ExecutionReplanned) -> None:
     for spec in state.plan.steps:
         kept = old.get(spec.id)
         if kept is None or kept.status in (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED):
-            fresh = state.steps[spec.id] = StepState(spec.id, state.prepared.steps[spec.id])
-            if kept is not None:
-                fresh.attempts, fresh.skip_by, fresh.doubtful = kept.attempts, kept.skip_by, kept.doubtful
-                fresh.edits, fresh.runtime, fresh.model = kept.edits, kept.runtime, kept.model
+            fresh = StepState(spec.id, state.prepared.steps[spec.id])
+            state.steps[spec.id] = fresh if kept is None else _begun_anew(fresh, kept)
             continue
         for step in (kept, *(kept.children or ())):
             if step.approval is not None and step.approval.allow is None and step.spec != spec:
@@ -48,6 +46,14 @@ def replan(state: StateData, event: ev.ExecutionReplanned) -> None:
     state.unsettled = sum(not step.settled for step in state.top_level())
 
 
+def _begun_anew(fresh: StepState, before: StepState) -> StepState:
+    """Give a step that begins anew what a person said of it, its number of attempts, and the doubt about the last."""
+    fresh.attempts, fresh.doubtful, fresh.effect = before.attempts, before.doubtful, before.effect
+    fresh.skip_by, fresh.edits = before.skip_by, before.edits
+    fresh.runtime, fresh.model = before.runtime, before.model
+    return fresh
+
+
 def _index_again(state: StateData, step: StepState) -> None:
     """Put a step that came over from the old plan where it belongs."""
     if step.parent is None:
@@ -58,9 +64,8 @@ def _index_again(state: StateData, step: StepState) -> None:
         began = step.status in (StepStatus.PAUSED, StepStatus.WAITING) and step.waiting_for != "outcome"
         if began and not state.may_start(step):
             # The new plan wants something else done first: it has not begun, but keeps its counts.
-            fresh = StepState(step.id, step.prepared, attempts=step.attempts)
-            fresh.failures = step.failures
-            step = state.steps[step.id] = fresh
+            fresh = StepState(step.id, step.prepared, failures=step.failures)
+            step = state.steps[step.id] = _begun_anew(fresh, step)
     if step.status is StepStatus.RUNNING:
         if step.children is None:
             state.active[step.id] = step
