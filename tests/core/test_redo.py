@@ -7,7 +7,7 @@ from core_plans import attempts_of, plan_of, statuses
 
 from windlass.cli.text import describe, summary
 from windlass.core import events as ev
-from windlass.core.redo import check_retry, check_skip
+from windlass.core.redo import check_retry, check_skip, is_over
 from windlass.core.state import fold
 from windlass.core.view import snapshot
 from windlass.errors import Category, Failure, UsageError
@@ -258,6 +258,14 @@ def test_d10_a_running_step_is_stopped_before_it_is_skipped_also_across_a_crash(
         assert run.state.status == "completed"
 
 
+def test_d10_a_step_that_fails_while_it_is_stopped_to_be_skipped_is_skipped() -> None:
+    run = Simulation(plan_of({"id": "a"}, {"id": "b", "needs": ["a"]}))
+    run.start()
+    run.skip("a")
+    run.fail("a", Failure(Category.TRANSIENT, "for a moment"))
+    assert statuses(run) == {"a": "skipped", "b": "running"}
+
+
 def test_d10_a_critical_failure_that_is_retried_lets_everything_run_that_its_end_had_skipped() -> None:
     run = Simulation(plan_of({"id": "vital", "importance": "critical"}, {"id": "x"}, {"id": "y", "needs": ["x"]}))
     run.start()
@@ -399,6 +407,73 @@ def test_d10_a_retry_of_a_foreach_names_the_items_that_wait_and_their_answers() 
     )
 
 
+def test_d10_a_retry_of_a_foreach_names_five_of_the_items_that_wait_and_counts_the_others() -> None:
+    names = "pay[0], pay[1], pay[2], pay[3], pay[4]"
+    for count, told in ((5, names), (6, f"{names} and 1 more"), (8, f"{names} and 3 more")):
+        run = Simulation(plan_of({"id": "pay", "foreach": list(range(count)), "approve": "always"}), hold=True)
+        run.start()
+        assert str(refused_retry(run, "pay")) == f"items of step pay of simulated wait for an answer: {told}"
+
+
+def test_d10_a_retry_of_a_foreach_does_not_name_items_that_wait_for_no_person() -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": [1, 2], "approve": "always"}), hold=True)
+    run.start()
+    run.approve("each[0]")
+    run.fail("each[0]", Failure(Category.TRANSIENT, "for a moment"))
+    assert run.state.steps["each[0]"].waiting_for == "retry"
+    assert str(refused_retry(run, "each")) == "items of step each of simulated wait for an answer: each[1]"
+    run.approve("each[1]")
+    assert str(refused_retry(run, "each")) == "step each of simulated is running"
+
+
+def test_d10_what_is_completed_or_an_item_of_it_or_ended_for_good_is_over() -> None:
+    run = Simulation(plan_of({"id": "a"}, {"id": "each", "foreach": [1, 2], "importance": "optional"}, {"id": "b"}))
+    run.start()
+    run.finish("a")
+    run.finish("each[0]")
+    assert [step.id for step in run.state.steps.values() if is_over(run.state, step)] == ["a", "each[0]"]
+    run.skip("each[1]")
+    run.stop("each[1]")
+    assert is_over(run.state, run.state.steps["each[1]"]), "its foreach is completed"
+    assert not is_over(run.state, run.state.steps["b"])
+    run.cancel()
+    run.stop("b")
+    assert is_over(run.state, run.state.steps["b"])
+
+
+def test_d10_a_retry_of_a_step_that_waits_for_a_person_names_the_answer() -> None:
+    asking = Simulation(plan_of({"id": "send", "approve": "always"}), hold=True)
+    asking.start()
+    doubtful = Simulation(plan_of({"id": "pay", "effect": "once"}))
+    doubtful.start()
+    doubtful.crash()
+    doubtful.resume()
+    spent = Simulation(plan_of({"id": "a"}))
+    spent.start()
+    spent.state.apply(ev.StepWaiting(spent.clock.now(), "a", "budget", None, "$2.00 are spent"))
+    for run, step, told, advice in (
+        (asking, "send", "is waiting for approval", "answer it: windlass approve simulated send"),
+        (
+            doubtful,
+            "pay",
+            "is waiting for a decision: attempt 1",
+            "run it again: windlass resume simulated --again pay",
+        ),
+        (spent, "a", "is waiting for budget: $2.00", "raise the limit: windlass resume simulated --budget USD"),
+    ):
+        found = refused_retry(run, step)
+        assert str(found).startswith(f"step {step} of simulated {told}")
+        assert found.advice[0] == advice
+
+
+def test_d10_a_retry_of_a_step_whose_condition_was_false_names_the_fork_with_other_inputs() -> None:
+    run = Simulation(plan_of({"id": "a", "when": "inputs.go"}, {"id": "b"}, inputs={"go": False}))
+    run.start()
+    found = refused_retry(run, "a")
+    assert str(found) == "step a of simulated was skipped because condition was false: inputs.go"
+    assert found.advice == ("run it with other inputs: windlass fork simulated --from a -i KEY=VALUE",)
+
+
 def test_d10_a_retry_of_a_foreach_that_is_paused_names_resume() -> None:
     run = Simulation(plan_of({"id": "each", "foreach": [1, 2]}))
     run.start()
@@ -455,3 +530,14 @@ def test_d10_a_retry_names_the_failed_step_behind_several_skipped_ones() -> None
     with pytest.raises(UsageError, match=r"\ba\b") as caught:
         check_retry(run.state, run.state.steps["c"])
     assert any(" a" in advice for advice in caught.value.advice), caught.value.advice
+
+
+def test_d10_a_failure_that_a_completed_step_did_without_is_not_named_as_the_cause_of_a_skip() -> None:
+    extra, done = {"id": "extra", "importance": "optional"}, {"id": "done", "needs": ["extra"]}
+    broken, after = {"id": "broken"}, {"id": "after", "needs": ["broken"]}
+    run = Simulation(plan_of(extra, done, broken, after, {"id": "last", "needs": ["done", "after"]}))
+    run.start()
+    failed(run, "extra")
+    failed(run, "broken")
+    run.finish("done")
+    assert str(refused_retry(run, "last")) == "step last of simulated was skipped because broken failed"
