@@ -242,6 +242,52 @@ def test_a_resume_asks_for_money_anew_and_waits_on_for_a_quota() -> None:
     assert run.state.quotas == {"cli": back}
 
 
+def test_an_agent_goes_on_at_the_second_in_which_its_quota_comes_back() -> None:
+    run = begun()
+    wait(run, "quota", run.clock.now() + 600)
+    run.pass_time(599)
+    assert run.running == {}
+    run.pass_time(1)
+    assert list(run.running) == ["a"]
+
+
+def test_c3_a_reduced_attempt_that_was_interrupted_does_not_go_on_beside_another_that_begins_again() -> None:
+    run = begun({"id": "a"}, {"id": "big"})
+    run.fail("big", Failure(Category.RESOURCE, "out of memory"))
+    wait(run, "budget")
+    run.pass_time(60)
+    assert list(run.running) == ["big"]
+    tell(run, ev.BudgetAnswered(run.clock.now(), True, "me", usd=9.0))
+    run.interrupt()
+    run.stop("big")
+    run.resume()
+    assert list(run.running) == ["a"]
+    run.pass_time(1)
+    assert list(run.running) == ["a"]
+    run.finish("a")
+    assert list(run.running) == ["big"]
+
+
+def test_c6_an_agent_that_waits_for_an_answer_leaves_its_place_to_one_other() -> None:
+    run = begun({"id": "a"}, {"id": "b"}, {"id": "c"}, limits={"parallel": 1})
+    tell(run, ev.ApprovalAsked(run.clock.now(), "a", "d", "Bash", {"command": "ls"}, run.clock.now() + 100, 1))
+    run.pass_time(1)
+    assert list(run.running) == ["a", "b"]
+
+
+def test_c6_a_question_that_an_agent_asks_is_denied_when_it_expires_and_the_agent_goes_on() -> None:
+    run = begun()
+    run.hold, now = True, run.clock.now()
+    tell(run, ev.ApprovalAsked(now, "a", "d", "Bash", {"command": "ls"}, now + 100, 1))
+    run.pass_time(99)
+    assert list(run.state.questions) == ["a"]
+    run.pass_time(1)
+    answer = run.journal[-1]
+    assert isinstance(answer, ev.ApprovalAnswered)
+    assert (answer.allow, answer.by, answer.note) == (False, "windlass", "the approval expired")
+    assert (run.state.questions, run.state.steps["a"].status) == ({}, "running")
+
+
 def test_d5_a_changed_plan_leaves_a_quota_no_question() -> None:
     run = begun()
     wait(run, "quota", run.clock.now() + 600)

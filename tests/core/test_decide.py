@@ -9,12 +9,12 @@ import pytest
 from core_plans import attempts_of, chain, plan_of, statuses
 
 from windlass.core import events as ev
-from windlass.core.decide import Policy, decide
+from windlass.core.decide import Policy, Record, decide
 from windlass.core.standing import standing_still
 from windlass.core.state import fold
 from windlass.core.view import percent_of, progress, snapshot, whole_percent
 from windlass.errors import Category, Failure
-from windlass.plan.model import Plan
+from windlass.plan.model import MAX_STEPS, Plan
 from windlass.testing import Done, Fail, FakeClock, Hang, Script, Simulation, simulate
 
 LOGIC = Failure(Category.LOGIC, "it makes no sense")
@@ -131,6 +131,51 @@ def test_b5_a_foreach_over_something_that_is_no_list_fails_with_words() -> None:
     assert "foreach needs a list, but 'steps.a.output' gives the number 7" in error.message
     assert "steps.ID.output.stdout | from_json" in error.message
     assert error.advice
+
+
+def test_b5_all_foreach_of_a_plan_together_have_no_more_items_than_a_plan_may_have_steps() -> None:
+    plan = plan_of(*({"id": name, "foreach": f"inputs.{name}"} for name in "ab"), inputs={"a": [], "b": []})
+    for more in (0, 1):
+        run = Simulation(plan, {"a": [0], "b": [0] * (MAX_STEPS - 1 + more)})
+        run.state.apply(ev.ExecutionStarted(run.clock.now(), "driver"))
+        run.state.apply(ev.StepExpanded(run.clock.now(), "a", [0]))
+        (found,) = [command.event for command in decide(run.state, 0.0) if isinstance(command, Record)]
+        if more:
+            assert isinstance(found, ev.StepFailed)
+            assert found.failure.message.endswith(
+                f"foreach over {MAX_STEPS} items exceeds the limit of {MAX_STEPS} for a plan"
+            )
+        else:
+            assert isinstance(found, ev.StepExpanded)
+
+
+def test_b5_a_foreach_that_picks_and_has_nothing_to_pick_says_why() -> None:
+    picking = {"id": "f", "foreach": [1, 2], "pick": "first"}
+    failing = simulate(plan_of(picking), Script({"f": [Fail("logic", "no such thing")]}))
+    skipping = started(plan_of(picking))
+    for item in ("f[0]", "f[1]"):
+        skipping.skip(item)
+        skipping.stop(item)
+    empty = simulate(plan_of({**picking, "foreach": []}))
+    for run, message in (
+        (failing, "2 of 2 items failed, first f[0]: no such thing"),
+        (skipping, "no item was picked: none of 2 completed"),
+        (empty, "there is no item to pick"),
+    ):
+        error = run.state.steps["f"].error
+        assert error is not None
+        assert error.message == message
+
+
+def test_b5_an_item_that_a_person_skipped_before_another_was_picked_says_so() -> None:
+    run = started(plan_of({"id": "f", "foreach": [1, 2, 3], "pick": "first"}))
+    run.skip("f[0]")
+    run.stop("f[0]")
+    run.finish("f[1]", "second")
+    run.stop("f[2]")
+    assert run.state.steps["f"].output == "second"
+    because = [run.state.steps[f"f[{item}]"].skipped_because for item in range(3)]
+    assert because == ["skipped by somebody", None, "f[1] was picked"]
 
 
 # -- C1: phases and records ----------------------------------------------------------------------
@@ -311,6 +356,18 @@ def test_c3_a_reduced_attempt_that_was_interrupted_is_alone_again_when_it_goes_o
     assert list(run.running) == [({"c", "big"} - set(alone)).pop()]
 
 
+def test_c3_a_retry_after_any_other_failure_that_was_interrupted_goes_on_beside_others() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "b"}))
+    run.fail("a", TRANSIENT)
+    run.pass_time(60.0)
+    assert sorted(run.running) == ["a", "b"]
+    run.interrupt()
+    run.stop("a")
+    run.stop("b")
+    run.resume()
+    assert sorted(run.running) == ["a", "b"]
+
+
 # -- C6: approval --------------------------------------------------------------------------------
 
 GATED = {"id": "send", "approve": "always", "with": {"to": "{{ inputs.to }}"}}
@@ -327,6 +384,7 @@ def test_c6_nothing_runs_before_the_answer_and_the_exact_arguments_are_shown() -
     asked = run.state.questions["send"].approval
     assert asked is not None
     assert (asked.tool, asked.input) == ("t", {"to": "ann"})
+    assert isinstance(run.journal[asked.seq - 1], ev.ApprovalAsked)
     run.approve("send")
     assert run.running["send"].input == {"to": "ann"}
 
@@ -373,6 +431,9 @@ def test_c6_an_unanswered_question_fails_closed_even_if_nobody_was_there_when_it
         ("sensitive", Policy(sensitive=("*",)), True),
         ("sensitive", Policy(ask_for=("?",)), True),
         ("always", Policy(), True),
+        ("sensitive", Policy(by_nature="t".__eq__), True),
+        ("sensitive", Policy(by_nature="u".__eq__, sensitive=("u",)), False),
+        ("never", Policy(by_nature="t".__eq__, ask_for=("u",)), False),
     ],
 )
 def test_c6_the_stricter_word_of_plan_and_settings_holds(approve: str, policy: Policy, asked: bool) -> None:
@@ -415,6 +476,20 @@ def test_c6_an_approval_given_while_nobody_drove_it_holds_after_a_resume() -> No
     assert run.performed == []
     run.resume()
     assert list(run.running) == ["send"]
+
+
+def test_c6_a_question_names_the_changes_since_the_last_answer_and_none_from_before_it() -> None:
+    run = gated(hold=True)
+    run.approve("send")
+    now, started_now = run.clock.now(), run.running.pop("send")
+    run.state.apply(ev.AttemptStopped(now, "send", started_now.attempt, "changed", changes=("a file has changed",)))
+    run.pass_time(1.0)
+    assert "a file has changed" in run.state.questions["send"].question
+    run.approve("send")
+    run.fail("send", LOGIC)
+    run.retry("send", {"to": "bob"})
+    run.resume()
+    assert run.state.questions["send"].question == ""
 
 
 def test_c6_each_item_of_a_foreach_asks_for_itself() -> None:
@@ -475,6 +550,7 @@ def test_d2_the_persons_word_on_a_lost_once_attempt_is_followed(choice: Any, att
     run.crash()
     run.resume()
     run.settle("pay", choice, "receipt" if choice == "done" else None)
+    assert run.state.questions == {}
     run.resume()
     if choice == "again":
         run.finish("pay", "receipt")
@@ -546,7 +622,7 @@ def test_d3_an_interrupt_stops_running_attempts_and_a_resume_repeats_them(how: s
     run.interrupt() if how == "interrupt" else run.pause(now=True)
     assert run.stopping["a"].reason == "paused"
     run.stop("a")
-    assert run.state.status == "paused"
+    assert (run.state.status, run.state.paused_for) == ("paused", how.removesuffix(" now"))
     assert run.state.steps["a"].status == "paused"
     run.resume()
     assert run.running["a"].attempt == 2
@@ -617,6 +693,7 @@ def test_d3_a_cancel_stops_everything_and_says_of_each_step_why_it_did_not_run()
         "execution cancelled"
     }
     assert run.state.steps["f[0]"].status == "completed"
+    assert statuses(run) == {"a": "skipped", "f": "skipped", "z": "skipped"}
 
 
 def test_d3_a_pause_after_a_cancel_does_not_take_it_back() -> None:

@@ -64,12 +64,7 @@ class Policy(msgspec.Struct, frozen=True):
 
     def asks(self, step: PreparedStep) -> bool:
         """True if a person is asked before the step: the stricter of plan and settings holds (C6)."""
-        approve = step.approve
-        if approve is _ALWAYS:
-            return True
-        if self.ask_for or (approve is _SENSITIVE and self.sensitive):
-            return self.asks_for(approve, step.tool)
-        return approve is not _NEVER and self.by_nature(step.tool)
+        return step.approve is _ALWAYS or self.asks_for(step.approve, step.tool)
 
     def asks_for(self, approve: Approve, tool: str) -> bool:
         """The same for one tool that a step with this `approve` uses, as a program does."""
@@ -122,18 +117,9 @@ def decide(state: State, now: float, policy: Policy = _DEFAULT) -> list[Command]
         _fill(state, now, policy, commands)
     if not commands:
         return [Record(_finish(state, now))] if state.unsettled == 0 and not state.active else commands
-    for command in commands:
-        if type(command) is Record and _breaks(state, command.event):
-            return [command for command in commands if not isinstance(command, Launch)]
+    if any(type(command) is Record for command in commands):  # one may be the failure of a critical step: starts wait
+        return [command for command in commands if type(command) is not Launch]
     return commands
-
-
-def _breaks(state: State, event: ev.Event) -> bool:
-    """True for the failure of a critical step: nothing more is started beside it."""
-    if not isinstance(event, ev.StepFailed):
-        return False
-    step = state.steps[event.step]
-    return step.parent is None and step.spec.importance is Importance.CRITICAL
 
 
 # -- lost and failed attempts ------------------------------------------------------------------
@@ -171,8 +157,7 @@ def _judge(state: State, now: float, policy: Policy) -> Iterator[Command]:
             yield Record(ev.RuntimeFellBack(now, step.id, step.agent.runtime, instead, because, failure=failure))
             continue
         gives_up_at, question = None, ""
-        patience = patience_of(step.spec.retry, policy.patience) if agent is not None and not cancelled else 0.0
-        if agent is not None and patience:
+        if agent is not None and (patience := patience_of(step.spec.retry, policy.patience)):
             gives_up_at = (agent.failing_since or now) + patience
             again = again or outlast(failure, agent.api_failures, step.spec.retry, now, gives_up_at, seed)
             said = failure.message.removeprefix(f"{agent.runtime}: ").removeprefix("the model API ")
@@ -235,7 +220,7 @@ def _stop_reason(ending: _Ending) -> Literal["paused", "cancelled", "critical", 
 def _verdict(state: State, ending: _Ending) -> tuple[str, Failure | None]:
     if ending == "cancel":
         return "execution cancelled", None
-    if ending == "critical" and state.broken_by is not None:
+    if state.broken_by is not None:
         return f"critical step {state.broken_by.id} failed", state.broken_by.error
     limit = state.plan.limits.timeout
     return "time limit of the execution reached", Failure(
@@ -268,7 +253,7 @@ def _lacking(state: State) -> tuple[str, ...]:
         if step.status is not _COMPLETED:
             lacking += [step.id] if not step.by_condition else []
         elif step.children and not step.picked:
-            lacking += [item.id for item in step.children if item.skip_by and item.status is not _COMPLETED]
+            lacking += [item.id for item in step.children if item.status is not _COMPLETED]
     return tuple(lacking)
 
 

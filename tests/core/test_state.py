@@ -1,0 +1,104 @@
+"""The facts that the events of an execution amount to: its driver, its times, its folder (C1, D2, D3)."""
+
+from __future__ import annotations
+
+import pytest
+from core_plans import chain, plan_of
+
+from windlass.core import events as ev
+from windlass.core.state import fold
+from windlass.core.transitions import NOT_STARTED
+from windlass.errors import Category, Failure
+from windlass.testing import Simulation
+
+
+def test_c1_an_execution_knows_its_driver_its_times_and_its_place_in_the_journal() -> None:
+    run = Simulation(chain("a"))
+    created = run.clock.now()
+    run.clock.advance(1.0)
+    run.start()
+    state = fold(run.journal)
+    assert (state.seq, state.driver, state.created_at, state.started_at) == (3, "driver-1", created, created + 1)
+    run.clock.advance(5.0)
+    run.finish("a")
+    assert (run.state.seq, run.state.finished_at, run.state.updated_at) == (5, created + 6, created + 6)
+
+
+def test_c1_an_execution_that_waits_to_be_started_says_so_until_it_is() -> None:
+    run = Simulation(chain("a"))
+    run.start()
+    created, started, *_ = run.journal
+    assert isinstance(created, ev.ExecutionCreated)
+    waiting = ev.ExecutionCreated(created.at, "x", created.plan, {}, "/", start=False)
+    assert fold([waiting]).paused_for == NOT_STARTED
+    assert fold([waiting, started]).paused_for == ""
+    resumed = fold([waiting, ev.ExecutionResumed(created.at + 2, "driver-2")])
+    assert (resumed.paused_for, resumed.started_at, resumed.driver) == ("", created.at + 2, "driver-2")
+
+
+def test_d3_an_execution_goes_on_in_the_folder_and_with_the_versions_of_its_last_resume() -> None:
+    plan = plan_of({"id": "a"}, {"id": "b", "needs": ["a"], "with": {"x": "{{ execution.workdir }}"}})
+    run = Simulation(plan)
+    run.start()
+    begun = run.state.started_at
+    run.finish("a")
+    assert run.running["b"].input == {"x": "/"}
+    run.interrupt()
+    assert run.state.wanted is not None
+    run.stop("b")
+    assert (run.state.wanted, run.state.paused_for) == (None, "interrupt"), "it is carried out"
+    run.clock.advance(9.0)
+    moved = ev.ExecutionResumed(run.clock.now(), "driver-2", "/other", {"python": "3.13"})
+    for event, driver in ((moved, "driver-2"), (ev.ExecutionResumed(run.clock.now(), "driver-3"), "driver-3")):
+        run.state.apply(event)
+        assert (run.state.driver, run.state.started_at, run.state.paused_for) == (driver, begun, "")
+        assert (run.state.workdir, run.state.environment) == ("/other", {"python": "3.13"})
+    run.driving = True
+    run.pass_time(0.0)
+    assert run.running["b"].input == {"x": "/other"}
+    run.cancel()
+    run.stop("b")
+    assert (run.state.status, run.state.wanted) == ("cancelled", None)
+
+
+def test_c1_a_failed_attempt_keeps_what_it_gave_until_the_next_one_is_done() -> None:
+    run = Simulation(plan_of({"id": "a"}))
+    run.start()
+    now = run.clock.now()
+    run.state.apply(ev.AttemptPlaced(now, "a", 1, "worker-7"))
+    step = run.state.steps["a"]
+    assert step.worker == "worker-7"
+    run.state.apply(ev.AttemptFailed(now, "a", 1, Failure(Category.TRANSIENT, "no"), {"exit_code": 1}))
+    assert (step.output, step.attempt_at) == ({"exit_code": 1}, now)
+    run.running.clear()
+    run.pass_time(0.0)
+    run.pass_time(60.0)
+    assert (step.worker, step.started_at, step.attempt_at) == ("", now, now + 60)
+    run.finish("a", 7)
+    assert (step.output, step.error, step.finished_at) == (7, None, now + 60)
+
+
+def test_d8_a_foreach_begins_with_its_expansion_and_is_over_nothing_at_once() -> None:
+    run = Simulation(plan_of({"id": "a"}, {"id": "f", "foreach": "steps.a.output"}))
+    run.start()
+    run.clock.advance(3.0)
+    run.finish("a", [])
+    step = run.state.steps["f"]
+    assert (step.status, step.started_at, step.finished_at) == ("completed", run.clock.now(), run.clock.now())
+
+
+def test_d2_the_time_until_a_person_decides_is_counted_as_the_persons() -> None:
+    run = Simulation(plan_of({"id": "pay", "effect": "once"}), hold=True)
+    run.start()
+    run.crash()
+    run.resume()
+    run.clock.advance(100.0)
+    run.settle("pay", "again")
+    assert (run.running["pay"].attempt, run.state.steps["pay"].person) == (2, 100.0)
+
+
+def test_a_journal_without_its_beginning_is_refused() -> None:
+    run = Simulation(chain("a"))
+    run.start()
+    with pytest.raises(ValueError, match=r"begins with execution\.created"):
+        fold(run.journal[1:])
