@@ -389,6 +389,13 @@ def test_c6_nothing_runs_before_the_answer_and_the_exact_arguments_are_shown() -
     assert run.running["send"].input == {"to": "ann"}
 
 
+def test_c6_a_question_in_the_plans_own_words_is_answered_once() -> None:
+    run = started(plan_of({**GATED, "question": "To {{ inputs.to }}?"}, inputs={"to": "ann"}), hold=True)
+    assert run.state.questions["send"].question == "To ann?"
+    run.approve("send")
+    assert (list(run.running), run.state.questions) == (["send"], {})
+
+
 def test_c6_a_denied_step_fails_without_ever_running() -> None:
     run = gated(hold=True)
     run.approve("send", allow=False)

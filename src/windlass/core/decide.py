@@ -378,7 +378,7 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
         basis = {f"question {step.id}": hash_of(question)} if question else {}
         answer = answer_for(step, tool, arguments)
         if answer is None or not basis.items() <= answer.basis.items():
-            digest = digest_of(step.id, tool, arguments)  # the driver adds the rest of the basis
+            digest = digest_of(step.id, tool, arguments, basis)  # the driver adds the rest of the basis
             expires_at = now + (step.spec.approve_within or policy.approval_expiry)
             text = "\n".join(filter(None, (question, asked_again(step.changes))))
             return Record(
