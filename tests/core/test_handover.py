@@ -122,3 +122,66 @@ def test_b2_the_state_keeps_the_newest_files_and_commands() -> None:
     assert "- (28 left out)" in text
     assert "seen.py" not in text
     assert work_done([AgentState()]) == work_done([]) == ""
+
+
+def test_k7_an_attempt_that_came_to_no_end_tells_what_it_said_and_began() -> None:
+    text = hand_over([began(), ev.OutputWritten(0.0, "s", 1, "agent", "Looking around")])
+    assert text == "Attempts:\n- 1 (on claude-code, model opus): broke off\nSaid by the agent:\n- Looking around"
+    whole = ev.AgentSpoke(0.0, "s", 1, "Looking around.")
+    text = hand_over([began(model=""), ev.OutputWritten(0.0, "s", 1, "agent", "Looking"), whole])
+    assert text == "Attempts:\n- 1 (on claude-code): broke off\nSaid by the agent:\n- Looking around."
+    used = ev.AgentActed(0.0, "s", 1, "Edit", "x.md", {}, "1")
+    ends = [ev.AttemptStopped(0.0, "s", 1, "lost"), began(2), ev.AttemptStopped(0.0, "s", 2, "paused")]
+    text = hand_over([began(), used, returned("1", "a\nread-only", failed=True), acted("Bash", command="ls"), *ends])
+    assert "- 1 (on claude-code, model opus): cut off by a crash\n" in text
+    assert "- 2 (on claude-code, model opus): stopped (paused)\n" in text
+    assert "Files written:\n- x.md: not written, it failed: read-only\nCommands run:\n- ls\n" in text
+
+
+def test_k7_what_is_done_again_is_told_as_the_newest() -> None:
+    names = ("a", "b", "a")
+    assert hand_over([began(), *(acted("Write", file_path=name) for name in names)]).endswith("written:\n- b\n- a")
+    agent = AgentState()
+    for name in names:
+        note_work(agent, acted("Write", file_path=name))
+    assert list(agent.files) == ["b", "a"]
+
+
+def test_k7_long_texts_are_cut_in_the_middle_and_long_lines_at_the_end() -> None:
+    def said(text: str) -> str:
+        return hand_over([began(), ev.AgentSpoke(0.0, "s", 1, text)]).partition("Said by the agent:\n- ")[2]
+
+    assert said("x" * 1600) == "x" * 1600
+    assert said("x" * 900 + "y" * 901) == "x" * 800 + " […] " + "y" * 800
+    replies = [ev.AgentSpoke(0.0, "s", 1, letter * 1000) for letter in "ab"]
+    assert hand_over([began(), *replies]).endswith("- " + "a" * 200 + " […] " + "a" * 200 + "\n- " + "b" * 1000)
+    streamed = [ev.OutputWritten(0.0, "s", 1, "agent", part) for part in ("b" * 3000, "e" * 3000)]
+    assert hand_over([began(), *streamed]).endswith("b" * 800 + " […] " + "e" * 800)
+    summaries = [ev.AgentSummarised(0.0, "s", 1, 1, "model", 900, 90, text="x" * size) for size in (3200, 3201)]
+    assert ["[…]" in hand_over([began(), acted("Bash", command="ls"), summary]) for summary in summaries] == [
+        False,
+        True,
+    ]
+
+    def told(command: str, result: str, *, failed: bool = False) -> str:
+        text = hand_over([began(), acted("Bash", "1", command=command), returned("1", result, failed=failed)])
+        return text.partition("Commands run:\n- ")[2]
+
+    assert told("c" * 400, "") == "c" * 400 + " → worked"
+    assert told("c" * 401, "") == "c" * 399 + "… → worked"
+    assert told("a" + " " * 1000 + "b", "r" * 200) == "a b → worked: " + "r" * 200
+    assert told("c", f"1\n2\n3\n{'4' * 133}", failed=True) == f"c → failed: 2 / 3 / {'4' * 133}"
+
+
+def test_k7_no_work_takes_more_than_the_size_however_short_or_long_its_lines_are() -> None:
+    for count, length in ((3000, 1), (100, 390)):
+        events = [acted("Bash", command=f"{number} " + "x" * length) for number in range(count)]
+        text = hand_over([began(), *events])
+        assert LONGEST_HANDOVER - 1200 < len(text.encode()) <= LONGEST_HANDOVER
+
+
+def test_b2_as_many_commands_as_are_told_leave_none_out() -> None:
+    agent = AgentState()
+    for number in range(12):
+        note_work(agent, acted("shell", line=f"echo {number}"))
+    assert work_done([agent]) == "Commands run:\n" + "\n".join(f"- echo {number}" for number in range(12))

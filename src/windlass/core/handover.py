@@ -166,7 +166,6 @@ class _HandoffBuilder:
             case ev.AgentReturned():
                 self._returned(event)
             case ev.AgentSpoke(text=text) if text.strip():
-                self.worked = True
                 self._text[event.attempt] = ""
                 self._put(("said", len(self._entries), text), _SAID, _MINOR, text)
             case ev.OutputWritten(stream="agent"):
@@ -189,7 +188,6 @@ class _HandoffBuilder:
         name = self._runtime.get(event.attempt, f"{event.attempt}")
         text = self._text.pop(event.attempt, "")
         if text.strip():
-            self.worked = True
             self._put(("said", len(self._entries), text), _SAID, _MINOR, text)
         if isinstance(event, ev.AttemptFailed):
             line = f"{name}: failed: {_line(event.failure.message)}"
