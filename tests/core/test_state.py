@@ -44,7 +44,6 @@ def test_d3_an_execution_goes_on_in_the_folder_and_with_the_versions_of_its_last
     run.finish("a")
     assert run.running["b"].input == {"x": "/"}
     run.interrupt()
-    assert run.state.wanted is not None
     run.stop("b")
     assert (run.state.wanted, run.state.paused_for) == (None, "interrupt"), "it is carried out"
     run.clock.advance(9.0)
