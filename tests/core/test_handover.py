@@ -131,7 +131,7 @@ def test_k7_an_attempt_that_came_to_no_end_tells_what_it_said_and_began() -> Non
     text = hand_over([began(model=""), ev.OutputWritten(0.0, "s", 1, "agent", "Looking"), whole])
     assert text == "Attempts:\n- 1 (on claude-code): broke off\nSaid by the agent:\n- Looking around."
     used = ev.AgentActed(0.0, "s", 1, "Edit", "x.md", {}, "1")
-    ends = [ev.AttemptStopped(0.0, "s", 1, "lost"), began(2), ev.AttemptStopped(0.0, "s", 2, "paused")]
+    ends: list[ev.Event] = [ev.AttemptStopped(0.0, "s", 1, "lost"), began(2), ev.AttemptStopped(0.0, "s", 2, "paused")]
     text = hand_over([began(), used, returned("1", "a\nread-only", failed=True), acted("Bash", command="ls"), *ends])
     assert "- 1 (on claude-code, model opus): cut off by a crash\n" in text
     assert "- 2 (on claude-code, model opus): stopped (paused)\n" in text
@@ -153,9 +153,9 @@ def test_k7_long_texts_are_cut_in_the_middle_and_long_lines_at_the_end() -> None
 
     assert said("x" * 1600) == "x" * 1600
     assert said("x" * 900 + "y" * 901) == "x" * 800 + " […] " + "y" * 800
-    replies = [ev.AgentSpoke(0.0, "s", 1, letter * 1000) for letter in "ab"]
+    replies: list[ev.Event] = [ev.AgentSpoke(0.0, "s", 1, letter * 1000) for letter in "ab"]
     assert hand_over([began(), *replies]).endswith("- " + "a" * 200 + " […] " + "a" * 200 + "\n- " + "b" * 1000)
-    streamed = [ev.OutputWritten(0.0, "s", 1, "agent", part) for part in ("b" * 3000, "e" * 3000)]
+    streamed: list[ev.Event] = [ev.OutputWritten(0.0, "s", 1, "agent", part) for part in ("b" * 3000, "e" * 3000)]
     assert hand_over([began(), *streamed]).endswith("b" * 800 + " […] " + "e" * 800)
     summaries = [ev.AgentSummarised(0.0, "s", 1, 1, "model", 900, 90, text="x" * size) for size in (3200, 3201)]
     assert ["[…]" in hand_over([began(), acted("Bash", command="ls"), summary]) for summary in summaries] == [
@@ -175,7 +175,7 @@ def test_k7_long_texts_are_cut_in_the_middle_and_long_lines_at_the_end() -> None
 
 def test_k7_no_work_takes_more_than_the_size_however_short_or_long_its_lines_are() -> None:
     for count, length in ((3000, 1), (100, 390)):
-        events = [acted("Bash", command=f"{number} " + "x" * length) for number in range(count)]
+        events: list[ev.Event] = [acted("Bash", command=f"{number} " + "x" * length) for number in range(count)]
         text = hand_over([began(), *events])
         assert LONGEST_HANDOVER - 1200 < len(text.encode()) <= LONGEST_HANDOVER
 

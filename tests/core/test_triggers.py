@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -11,14 +12,22 @@ from hypothesis import strategies as st
 from windlass.core.budget import Amount
 from windlass.core.triggers import (
     MOST_WAITING,
+    Arrival,
     Firing,
     FiringStatus,
     TriggerContext,
     TriggerState,
     budget_left,
     day_start,
+    delivery_of,
     first_state,
+    hand_firing,
+    is_by_hand,
+    queue_room,
+    refusal_now,
+    state_now,
     take_turn,
+    watched_file,
 )
 from windlass.plan.triggers import Trigger
 
@@ -121,6 +130,23 @@ def test_l1_missed_times_are_counted_however_many_there_are_and_also_those_that_
     assert turns.take(NOON + 86400 + 30) == []
 
 
+def test_l1_two_times_and_a_thousand_are_counted_and_one_is_not() -> None:
+    for minutes, told_first in ((4, "at "), (5, "2 times, the last at "), (1003, "1,000 times, the last at ")):
+        turns = Turns(cron="* * * * *", overlap="allow", catch_up=0)
+        missed, *due = turns.take(NOON + minutes * 60)
+        assert missed.reason.startswith(told_first)
+        assert (len(due), turns.state.version) == (3, 1)
+
+
+def test_l1_the_times_that_are_due_are_the_same_however_long_nobody_looked() -> None:
+    now, found = NOON + 3 * 86400, []
+    for since in (NOON, now - 3 * 3600):
+        turns = Turns(since=since, cron="* * * * *", overlap="allow", jitter="10m", catch_up="1h")
+        found.append([one.at for one in turns.take(now) if one.status is DUE])
+    assert found[0] == found[1]
+    assert min(found[0]) < now - 3600 <= min(found[0]) + 600, "one that starts late is not missed"
+
+
 def test_l1_what_was_missed_because_of_a_broken_plan_says_so() -> None:
     (missed, *_due) = Turns().take(NOON + 3 * 3600, TriggerContext(trouble="plan.yaml:1: no steps"))
     assert missed.reason.startswith("the plan could not be started: plan.yaml:1: no steps; ")
@@ -211,6 +237,7 @@ def test_l1_jitter_delays_each_time_by_a_share_that_stays_the_same() -> None:
         assert Turns(since=at - 60, jitter="30m").take(at + late)
         starts.append(late)
     assert len(set(starts)) > 1
+    assert max(starts) > 900, "up to the whole of it"
 
 
 def test_l1_a_time_with_jitter_is_missed_by_the_time_it_was_to_start() -> None:
@@ -249,6 +276,8 @@ def test_l1_a_paused_trigger_starts_nothing_of_its_queue() -> None:
 def test_l1_a_trigger_starts_nothing_beyond_the_budget_of_its_day() -> None:
     turns = Turns(budget={"usd": 2, "tokens": 1000})
     assert told(turns.take(NOON + 3600, TriggerContext(spent=Amount(1.99, 999)))) == [(13, "due")]
+    assert told(Turns(budget={"tokens": 1}).take(NOON + 3600, TriggerContext(spent=Amount(0.0)))) == [(13, "due")]
+    assert told(Turns(budget=2).take(NOON + 3600, TriggerContext(spent=Amount(2.0, 0)))) == [(13, "skipped")]
     dollars = Turns(budget=2).take(NOON + 3600, TriggerContext(spent=Amount(2.5, 0)))
     assert [one.reason for one in dollars] == ["$2.50 of $2.00 for the day are spent (budget)"]
     tokens = Turns(budget={"tokens": 1000}).take(NOON + 3600, TriggerContext(spent=Amount(0.0, 1000)))
@@ -265,6 +294,8 @@ def test_l1_an_execution_gets_what_is_left_of_the_day_or_less() -> None:
 def test_l1_the_day_of_a_budget_begins_at_midnight_in_the_zone_of_the_trigger() -> None:
     assert day_start(trigger(), NOON) == NOON - 12 * 3600
     assert day_start(trigger(zone="Asia/Tokyo"), NOON) == NOON - 21 * 3600
+    noon = datetime(2026, 11, 1, 17, tzinfo=UTC).timestamp()
+    assert day_start(trigger(zone="America/Havana"), noon) == noon - 13 * 3600, "the first of two midnights"
 
 
 @given(st.lists(st.floats(1, 4 * 3600), max_size=30), st.sampled_from(["skip", "queue", "allow"]))
@@ -281,3 +312,80 @@ def test_l1_every_time_is_decided_on_exactly_once_however_the_ticks_come(waits: 
 def test_l1_a_state_has_the_firings_by_their_status() -> None:
     state = TriggerState(NOON, "", (Firing("1", NOON, "a", DUE), Firing("2", NOON, "b", MISSED)))
     assert [one.key for one in state.of(MISSED)] == ["2"]
+
+
+# -- files, deliveries, and firings by hand -------------------------------------------------------
+
+
+def watching(**given: Any) -> Turns:
+    turns = Turns()
+    turns.trigger = Trigger.model_validate({"id": "files", "watch": "in", **given})
+    turns.state = first_state(turns.trigger, NOON)
+    return turns
+
+
+def names(firings: list[Firing]) -> list[tuple[str, str]]:
+    return [(watched_file(one), one.status.value) for one in firings]
+
+
+def test_l1_a_file_starts_one_execution_for_each_of_its_contents() -> None:
+    turns = watching(overlap="allow")
+    first, same = Arrival("a.csv", "1" * 64, NOON + 1), Arrival("a.csv", "1" * 64, NOON + 9)
+    changed = Arrival("a.csv", "2" * 64, NOON + 9)
+    assert names(turns.take(NOON + 5, TriggerContext(arrived=[first]))) == [("a.csv", "due")]
+    turns.start()
+    assert turns.take(NOON + 10, TriggerContext(arrived=[same])) == []
+    (again,) = turns.take(NOON + 20, TriggerContext(arrived=[same, changed]))
+    assert (again.at, again.key, turns.state.until) == (NOON + 9, f"{'2' * 16} a.csv", NOON + 20)
+
+
+def test_l1_a_file_that_is_refused_is_skipped_with_its_reason_and_may_be_put_there_again() -> None:
+    turns = watching()
+    refused = Arrival("a.csv", "1" * 64, NOON + 1, "it is too large")
+    (skipped,) = turns.take(NOON + 5, TriggerContext(arrived=[refused]))
+    assert (skipped.status, skipped.reason) == (SKIPPED, "it is too large")
+    assert names(turns.take(NOON + 9, TriggerContext(arrived=[refused._replace(refusal="")]))) == [("a.csv", "due")]
+
+
+def test_l1_files_stay_in_the_queue_while_their_trigger_is_paused_and_say_why() -> None:
+    turns = watching()
+    arrived = [Arrival(name, "1" * 64, NOON + 1) for name in ("a", "b", "c")]
+    found = turns.take(NOON + 5, TriggerContext(arrived=arrived))
+    assert names(found) == [("a", "due"), ("b", "waiting"), ("c", "waiting")]
+    assert queue_room(turns.state) == MOST_WAITING - 3
+    turns.start()
+    turns.state = msgspec.structs.replace(turns.state, paused="by ana")
+    became = {found[0].execution: "completed"}
+    refusal = refusal_now(turns.trigger, turns.state, NOON + 9, became, Amount(0.0, 0))
+    assert refusal == "paused: by ana"
+    shown = state_now(turns.trigger, turns.state, became, refusal).firings
+    assert {one.status.value: one.reason for one in shown} == {"completed": "", "waiting": "paused: by ana"}
+    cut = state_now(turns.trigger, turns.state, {found[0].execution: "cut off"}, "").firings
+    assert [one.status.value for one in cut] == [one.status.value for one in turns.state.firings]
+    assert {one.reason for one in cut} == {"", f"waits for the end of execution {found[0].execution} (overlap: queue)"}
+    assert names(turns.take(NOON + 9, QUIET)) == [], "neither started nor skipped"
+
+
+def test_l1_a_trigger_that_its_failures_pause_says_so_before_its_turn() -> None:
+    turns = watching(pause_after=1)
+    (found,) = turns.take(NOON + 5, TriggerContext(arrived=[Arrival("a", "1" * 64, NOON + 1)]))
+    turns.start()
+    refusal = refusal_now(turns.trigger, turns.state, NOON + 9, {found.execution: "failed"}, Amount(0.0, 0))
+    assert refusal == "paused: none of the last 1 executions completed (pause_after)"
+    assert refusal_now(turns.trigger, turns.state, NOON + 9, {}, Amount(0.0, 0)) == ""
+
+
+def test_l1_a_firing_says_if_it_is_for_a_file_a_delivery_or_by_hand() -> None:
+    turns = watching()
+    (file,) = turns.take(NOON + 5, TriggerContext(arrived=[Arrival("a b.csv", "1" * 64, NOON)]))
+    hook = Turns()
+    hook.trigger = Trigger.model_validate({"id": "hook", "webhook": {"secret": {"from": "SECRET"}}})
+    hook.state = first_state(hook.trigger, NOON)
+    (delivery,) = hook.take(NOON + 5, TriggerContext(arrived=[Arrival.delivery("d-1", NOON)]))
+    again = msgspec.structs.replace(delivery, key=f"{delivery.key} {file.execution}")
+    hand, of_file = (hand_firing(name, "an-id", NOON) for name in ("", "a.csv"))
+    every = [file, delivery, again, hand, of_file]
+    assert [watched_file(one) for one in every] == ["a b.csv", "", "", "", "a.csv"]
+    assert [delivery_of(one) for one in every] == ["", "d-1", "d-1", "", ""]
+    assert [is_by_hand(one) for one in every] == [False, False, False, True, True]
+    assert {one.status for one in every} == {DUE}

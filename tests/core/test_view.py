@@ -167,7 +167,7 @@ def test_k3_the_checks_of_an_agent_are_told_with_what_was_done_to_protected_file
     assert view["checks"] == [{"check": "make test", "passed": True, "exit_code": 0, "output": "out", "seconds": 1.5}]
     lists = {"put_back", "touched", "unmatched"}
     assert not lists & view.keys()
-    checked(run, False, **{name: (name,) for name in lists})
+    checked(run, False, put_back=("put_back",), touched=("touched",), unmatched=("unmatched",))
     view = steps_of(run.state)["a"]["agent"]
     assert {name: view[name] for name in lists} == {name: [name] for name in lists}
 
@@ -187,6 +187,6 @@ def test_j3_what_a_step_used_of_the_machine_is_null_where_nobody_knows_it() -> N
     run.start()
     for step, used in (("a", Resources(cpu=0.25, memory=7)), ("b", Resources(received=3))):
         run.state.apply(ev.AttemptFinished(run.clock.now(), step, 1, None, used=used))
-    used = {name: view["resources"] for name, view in steps_of(run.state).items()}
-    assert used["a"] == {"cpu_s": 0.25, "memory_bytes": 7, "received_bytes": None, "sent_bytes": None}
-    assert used["b"]["cpu_s"] is None
+    shown = {name: view["resources"] for name, view in steps_of(run.state).items()}
+    assert shown["a"] == {"cpu_s": 0.25, "memory_bytes": 7, "received_bytes": None, "sent_bytes": None}
+    assert shown["b"]["cpu_s"] is None
