@@ -288,6 +288,22 @@ def test_c6_a_question_that_an_agent_asks_is_denied_when_it_expires_and_the_agen
     assert (run.state.questions, run.state.steps["a"].status) == ({}, "running")
 
 
+def test_e1_what_steps_had_cost_that_a_changed_plan_makes_begin_anew_still_counts_once() -> None:
+    run = begun({"id": "a"}, {"id": "b"})
+    for step in ("a", "b"):
+        began(run, step=step)
+        used(run, USAGE, step=step)
+    run.finish("a")
+    run.fail("b", Failure(Category.LOGIC, "no"))
+    run.retry("b")
+    spent = run.state.cost
+    assert spent.usd == 1.0
+    event = ev.ExecutionReplanned(run.clock.now(), msgspec.Raw(run.plan.encoded), ev.Source())
+    for _ in range(2):
+        tell(run, event)
+        assert run.state.cost == spent
+
+
 def test_d5_a_changed_plan_leaves_a_quota_no_question() -> None:
     run = begun()
     wait(run, "quota", run.clock.now() + 600)

@@ -803,8 +803,6 @@ def replanned(run: Simulation, plan: Plan) -> None:
     event = ev.ExecutionReplanned(run.clock.now(), raw, ev.Source())
     history.apply(event)
     run.journal.append(event)
-    run.plan = plan
-    run.state = fold(run.journal)
     run.resume()
 
 
@@ -818,6 +816,75 @@ def test_d5_a_new_plan_keeps_what_completed_and_tries_again_what_failed() -> Non
     run.finish("b")
     run.finish("c")
     assert (run.state.status, attempts_of(run, "a")) == ("completed", [1])
+
+
+def test_d5_what_completed_or_asks_keeps_its_standing_although_it_now_needs_another_step() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "pay", "effect": "once"}, {"id": "late", "needs": ["pay"]}))
+    run.finish("a", 1)
+    run.crash()
+    run.resume()
+    assert run.state.paused_for == "decision"
+    first = {"id": "first", "with": {"x": "{{ steps.a.output }}"}}
+    pay = {"id": "pay", "effect": "once", "needs": ["a"]}
+    replanned(run, plan_of({"id": "a", "needs": ["new"]}, {"id": "new"}, pay, {**first, "needs": ["a"]}))
+    assert {name: started.input for name, started in run.running.items()} == {"new": {}, "first": {"x": 1}}
+    assert list(run.state.questions) == ["pay"]
+    run.finish("new")
+    run.finish("first")
+    run.settle("pay", "done")
+    run.resume()
+    assert (run.state.status, attempts_of(run, "a"), attempts_of(run, "pay")) == ("completed", [1], [1])
+
+
+@pytest.mark.parametrize(("first", "status"), [("finish", "partial"), ("fail", "failed")])
+def test_d5_what_completed_before_the_plan_changed_counts_at_the_end(first: str, status: str) -> None:
+    run = started(plan_of({"id": "a"}, {"id": "b"}))
+    run.finish("a") if first == "finish" else run.fail("a", LOGIC)
+    run.interrupt()
+    run.stop("b")
+    replanned(run, plan_of({"id": "a"}, {"id": "b", "with": {"other": 1}}))
+    if first == "fail":
+        run.fail("a", LOGIC)
+    assert run.running["b"].input == {"other": 1}, "the new plan holds for what is under way"
+    run.fail("b", LOGIC)
+    assert run.state.status == status
+
+
+def test_d5_the_new_plans_inputs_have_their_values_from_before_or_else_their_defaults() -> None:
+    given = {"to": "{{ inputs.to }}"}
+    run = started(plan_of({"id": "a", "with": given}, inputs={"to": "ann", "old": 1}), inputs={"to": "bob"})
+    run.interrupt()
+    run.stop("a")
+    both = {**given, "cc": "{{ inputs.cc }}"}
+    replanned(run, plan_of({"id": "a", "with": both}, inputs={"to": "ann", "cc": "eve"}))
+    assert run.running["a"].input == {"to": "bob", "cc": "eve"}
+    assert run.state.inputs == {"to": "bob", "cc": "eve"}
+
+
+@pytest.mark.parametrize(("words", "questions"), [("Now?", 1), ("Really?", 2)])
+def test_d5_an_open_question_is_put_anew_only_if_the_plan_changed_its_step(words: str, questions: int) -> None:
+    run = started(plan_of({"id": "a", "approve": "always", "question": "Now?"}))
+    replanned(run, plan_of({"id": "a", "approve": "always", "question": words}, {"id": "new"}))
+    assert sum(isinstance(event, ev.ApprovalAsked) for event in run.journal) == questions
+    assert run.state.questions["a"].question == words
+
+
+def test_d5_what_was_cut_off_before_the_plan_changed_is_repeated_or_put_to_a_person() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "pay", "effect": "once"}))
+    run.crash()
+    replanned(run, plan_of({"id": "a"}, {"id": "pay", "effect": "once"}, {"id": "new"}))
+    assert (attempts_of(run, "a"), attempts_of(run, "new"), attempts_of(run, "pay")) == ([1, 2], [1], [1])
+    assert run.state.questions["pay"].waiting_for == "outcome"
+
+
+def test_d5_a_foreach_whose_items_are_done_completes_although_the_plan_changed() -> None:
+    run = started(plan_of({"id": "f", "foreach": [1, 2]}))
+    run.interrupt()
+    run.finish("f[0]", "one")
+    run.finish("f[1]", "two")
+    assert run.state.status == "paused"
+    replanned(run, plan_of({"id": "f", "foreach": [1, 2]}, {"id": "after", "with": {"x": "{{ steps.f.output }}"}}))
+    assert run.running["after"].input == {"x": ["one", "two"]}
 
 
 def test_d5_an_approval_that_was_given_before_the_plan_changed_still_counts() -> None:

@@ -170,9 +170,8 @@ def _answered(state: StateData, event: ev.BudgetAnswered) -> None:
         passed = state.overruns.get((key, unit))
         if passed is not None and (limit is None or limit >= (passed.spent or 0.0)):
             del state.overruns[key, unit]
-    for step in [s for s in state.questions.values() if s.waiting_for == "budget" and s.scope == event.scope]:
-        if _key(step.scope, step.id) == key:
-            state.requeue(step)
+    for step in [s for s in state.questions.values() if s.waiting_for == "budget" and _key(s.scope, s.id) == key]:
+        state.requeue(step)
 
 
 def _limits(event: ev.BudgetAnswered, before: Budget | None) -> Budget:

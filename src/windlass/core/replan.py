@@ -57,9 +57,7 @@ def _begun_anew(fresh: StepState, before: StepState) -> StepState:
 def _index_again(state: StateData, step: StepState) -> None:
     """Put a step that came over from the old plan where it belongs."""
     if step.parent is None:
-        needs = state.prepared.graph.needs[step.id]
         state.count_unmet(step)
-        step.upstream_failed = any(state.steps[n].status in (StepStatus.FAILED, StepStatus.SKIPPED) for n in needs)
         state.completed += step.status is StepStatus.COMPLETED
         began = step.status in (StepStatus.PAUSED, StepStatus.WAITING) and step.waiting_for != "outcome"
         if began and not state.may_start(step):

@@ -70,7 +70,6 @@ class State(StateData):
             self.count_cut_off(step)
         self.in_doubt.update(self.active)
         self.active.clear()
-        self.to_skip.clear()
         for step in [s for s in self.steps.values() if s.waiting_for == "retry"]:
             self._shorten_wait(step, event.at)
         self.look_for_room()  # there may be some by now: another day, another limit in the settings
@@ -185,7 +184,6 @@ class State(StateData):
     def _step_waiting(self, event: ev.StepWaiting) -> None:
         step = self.steps[event.step]
         self.wait(step, event.at, event.reason, event.until, event.question)
-        step.doubtful = step.doubtful or event.reason == "outcome"
         step.scope, step.unit, step.needed = event.scope, event.unit, event.needed
         step.gives_up_at = event.gives_up_at
         if event.reason == "quota" and event.until is not None:
