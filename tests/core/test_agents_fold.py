@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from windlass.core import events as ev
-from windlass.core.agent import Cost
+from windlass.core.agent import AgentState, Cost
 from windlass.core.agent_events import token_change
 from windlass.core.decide import Policy
 from windlass.core.standing import standing_still
@@ -161,6 +161,135 @@ def test_k7_each_runtime_keeps_its_own_conversation_and_its_summaries() -> None:
     assert (agent.session, list(agent.left)) == (None, ["open-code"])
 
 
+def agent_of(run: Simulation) -> AgentState:
+    agent = run.state.steps["a"].agent
+    assert agent is not None
+    return agent
+
+
+def check(run: Simulation, number: int, *passed: bool) -> None:
+    results = tuple(ev.CheckResult("make test", one, 1.0) for one in passed)
+    tell(run, ev.AgentChecked(run.clock.now(), "a", 1, number, results))
+
+
+def test_k3_a_claim_and_its_check_hold_until_the_agent_does_more() -> None:
+    run = begun({"id": "a", "check": "make test"})
+    began(run)
+    now, agent = run.clock.now(), agent_of(run)
+    more = [ev.AgentActed(now, "a", 1, "Bash", "ls"), ev.AgentSpoke(now, "a", 1, "and more")]
+    for rounds, event in enumerate(more, 1):
+        tell(run, ev.AgentClaimed(now, "a", 1, "it is done"))
+        assert (agent.claim, agent.checked, agent.rounds) == ("it is done", None, rounds)
+        check(run, rounds, True)
+        assert (agent.verdict, agent.checks) == ("verified", rounds)
+        tell(run, event)
+        assert (agent.claim, agent.checked) == (None, None)
+
+
+def test_k3_failed_checks_are_counted_but_for_one_that_a_person_asked_for() -> None:
+    run = begun({"id": "a", "check": "make test"})
+    began(run)
+    agent, seen = agent_of(run), []
+    for number, passed in ((1, False), (2, True), (3, False), (3, False), (0, False)):
+        check(run, number, passed)
+        seen.append(agent.refused)
+    assert seen == [1, 1, 2, 2, 2]
+
+
+def test_k2_an_agent_that_a_merge_has_go_on_is_checked_from_the_beginning_and_is_done_with_its_commit() -> None:
+    run = begun()
+    began(run)
+    now, agent = run.clock.now(), agent_of(run)
+    opened = ev.WorkspaceOpened(now, "a", 1, "worktree", "/w", True, branch="b-1")
+    tell(run, opened, ev.AgentClaimed(now, "a", 1, "it is done"))
+    assert agent.workspace == opened
+    check(run, 1, True)
+    tell(run, ev.AgentReopened(now, "a", 2, "merge"))
+    assert (agent.reopening, agent.reopened, agent.checks, agent.claim, agent.checked) == (True, 1, 0, None, None)
+    tell(run, ev.WorkspaceCommitted(now, "a", 2, "b-1", "c0ffee"))
+    assert (agent.reopening, agent.commit) == (False, "c0ffee")
+    check(run, 1, True)
+    tell(run, ev.AgentReopened(now, "a", 3, "merge"), ev.AgentReopened(now, "a", 3, "merge", "too often"))
+    assert (agent.reopening, agent.reopened) == (False, 2)
+    tell(run, ev.WorkspaceRemoved(now, "a", "/w"))
+    assert agent.workspace is None
+
+
+def test_k7_messages_are_kept_until_the_agent_has_heard_them_and_a_summary_is_wanted_until_it_is_made() -> None:
+    run = begun()
+    began(run)
+    now, agent = run.clock.now(), agent_of(run)
+    tell(run, *(ev.AgentTold(now, "a", name, "stop", "ada") for name in ("m1", "m2")))
+    tell(run, ev.AgentHeard(now, "a", 1, ("m1", "unknown"), "steer"))
+    assert list(agent.told) == ["m2"]
+    tell(run, ev.AgentSummaryRequested(now, "a", "ada"))
+    assert agent.summary_wanted
+    tell(run, ev.AgentSummarised(now, "a", 1, 1, "model", 9, 3))
+    assert not agent.summary_wanted
+
+
+def test_k7_a_new_attempt_of_an_agent_begins_without_the_waits_of_the_last() -> None:
+    run = begun()
+    now = run.clock.now()
+    tell(
+        run,
+        ev.AgentBegan(now, "a", 1, "cli", "developer", "who", "what", "m-0", version="1.0"),
+        ev.AgentSession(now, "a", 1, "cli", "s1", unheard=True),
+        ev.BudgetWaited(now, "a", 1, "others hold $2.00"),
+    )
+    agent = agent_of(run)
+    assert (agent.version, agent.session_version, agent.unheard) == ("1.0", "1.0", True)
+    assert agent.waits == (1, "others hold $2.00")
+    tell(run, ev.AgentBegan(now, "a", 2, "cli", "developer", "who", "what", "m-0", version="2.0"))
+    assert (agent.version, agent.session_version, agent.unheard, agent.waits) == ("2.0", "1.0", False, (0, ""))
+    tell(run, ev.AgentSession(now, "a", 2, "open-code", "s2"))
+    assert agent.session_version == "", "the version of another runtime says nothing of it"
+
+
+def test_k5_a_stretch_of_work_is_marked_if_only_a_check_lies_before_it() -> None:
+    run = begun()
+    for attempt, root in ((1, "/one"), (2, "/two")):
+        for moment in ("before", "after"):
+            tell(run, ev.WorkspaceSnapshot(1.0, "a", 1, moment, root, f"git:{root}", "a note"))
+        tell(run, ev.AgentBegan(1.0, "a", attempt, "cli", "developer", "who", "what"))
+    agent = agent_of(run)
+    assert [(one.root, one.after_check) for one in agent.periods] == [("/one", False), ("/two", True)]
+    assert agent.unrecorded == "a note"
+    kept = ev.FilesKept(1.0, "a", 1, "abc", 2, 99)
+    tell(run, kept)
+    assert run.state.steps["a"].kept == kept
+
+
+def test_e1_the_longest_prompt_and_the_runtime_of_each_attempt_are_known() -> None:
+    run = begun()
+    began(run)
+    now, agent = run.clock.now(), agent_of(run)
+    for tokens in (100, 250, 300):
+        used(run, ev.Usage(tokens, 1, model="m-1"))
+    assert (agent.prompt, agent.done_by) == (150, {1: ("cli", "m-1")})
+    tell(run, ev.UsageReported(now, "a", 2, ev.Usage(7, 1)))
+    assert (agent.prompt, agent.done_by[2]) == (150, ("cli", "m-1")), "of a report that names none, the last one's"
+
+
+def test_a7_a_runtime_that_takes_over_has_its_own_retries_and_its_own_conversation() -> None:
+    run = begun({"id": "a", "retry": {"max": 1, "delay": 1}})
+    began(run, "claude-code")
+    run.fail("a", Failure(Category.TRANSIENT, "no"))
+    run.pass_time(60)
+    agent, steps = agent_of(run), run.state.steps
+    assert (agent.session, steps["a"].failures) == ("s1", {Category.TRANSIENT: 1})
+    now = run.clock.now()
+    run.running.clear()
+    tell(run, ev.RuntimeFellBack(now, "a", "open-code", "cli", "busy", final=False))
+    assert (agent.instead, agent.session) == (None, "s1"), "for this attempt alone"
+    tell(run, ev.RuntimeFellBack(now, "a", "open-code", "cli", "gone"))
+    assert (agent.instead, agent.given_up, agent.session) == ("cli", ("open-code",), "s1")
+    tell(run, ev.AttemptFailed(now, "a", 2, Failure(Category.TRANSIENT, "no")))
+    tell(run, ev.RuntimeFellBack(now, "a", "claude-code", "cli", "gone"))
+    assert (agent.given_up, agent.session, list(agent.left)) == (("open-code", "claude-code"), None, ["claude-code"])
+    assert (steps["a"].failures, steps["a"].status) == (None, "paused")
+
+
 # -- quota and budget ----------------------------------------------------------------------------
 
 
@@ -220,6 +349,29 @@ def test_e3_answers_add_up_by_their_unit() -> None:
     assert run.state.allowed["execution"] == Budget(usd=2.0, tokens=500)
     tell(run, ev.BudgetAnswered(run.clock.now(), True, "me"))
     assert run.state.allowed["execution"] == Budget()
+
+
+def test_e1_a_limit_that_was_passed_is_told_until_a_person_raises_it_far_enough() -> None:
+    run = begun({"id": "a", "foreach": [1]})
+    now = run.clock.now()
+    tell(run, ev.BudgetWarned(now, "a[0]", "a limit is reached, and it goes on"))
+    assert run.state.overruns == {}
+    for scope in ("step", "execution"):
+        tell(run, ev.BudgetWarned(now, "a[0]", "passed", scope, "usd", 2.0, 2.5))
+    seen = []
+    for usd in (2.4, 2.5):
+        tell(run, ev.BudgetAnswered(now, True, "me", "a", "step", usd))
+        seen.append(list(run.state.overruns))
+    assert seen == [[("step:a", "usd"), ("execution", "usd")], [("execution", "usd")]]
+    tell(run, ev.BudgetAnswered(now, True, "me"))
+    assert run.state.overruns == {}, "no limit is passed that is none"
+
+
+def test_e3_a_no_pauses_the_execution() -> None:
+    run = begun({"id": "a"}, {"id": "b", "needs": ["a"]})
+    tell(run, ev.BudgetAnswered(run.clock.now(), False, "me"))
+    run.finish("a")
+    assert (run.state.status, run.state.paused_for) == ("paused", "budget")
 
 
 def test_e3_a_no_does_not_take_a_cancel_back() -> None:
