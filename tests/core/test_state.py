@@ -7,7 +7,7 @@ from core_plans import chain, plan_of
 
 from windlass.core import events as ev
 from windlass.core.state import fold
-from windlass.core.transitions import NOT_STARTED
+from windlass.core.transitions import NOT_STARTED, IllegalMove
 from windlass.errors import Category, Failure
 from windlass.testing import Simulation
 
@@ -29,8 +29,11 @@ def test_c1_an_execution_that_waits_to_be_started_says_so_until_it_is() -> None:
     run.start()
     created, started, *_ = run.journal
     assert isinstance(created, ev.ExecutionCreated)
-    waiting = ev.ExecutionCreated(created.at, "x", created.plan, {}, "/", start=False)
-    assert fold([waiting]).paused_for == NOT_STARTED
+    source = ev.Source("plan.yaml", "abc")
+    waiting = ev.ExecutionCreated(created.at, "x", created.plan, {}, "/", source, on_overrun="ask", start=False)
+    state = fold([waiting])
+    assert (state.paused_for, state.driver, state.on_expiry) == (NOT_STARTED, "", "cancel")
+    assert (state.source, state.on_overrun) == (source, "ask")
     assert fold([waiting, started]).paused_for == ""
     resumed = fold([waiting, ev.ExecutionResumed(created.at + 2, "driver-2")])
     assert (resumed.paused_for, resumed.started_at, resumed.driver) == ("", created.at + 2, "driver-2")
@@ -87,13 +90,58 @@ def test_d8_a_foreach_begins_with_its_expansion_and_is_over_nothing_at_once() ->
 
 
 def test_d2_the_time_until_a_person_decides_is_counted_as_the_persons() -> None:
-    run = Simulation(plan_of({"id": "pay", "effect": "once"}), hold=True)
+    for choice, status in (("again", "running"), ("done", "completed"), ("fail", "failed")):
+        run = Simulation(plan_of({"id": "pay", "effect": "once"}), hold=True)
+        run.start()
+        run.crash()
+        run.resume()
+        run.clock.advance(100.0)
+        run.settle("pay", choice)
+        step = run.state.steps["pay"]
+        assert (step.status, step.person, step.waited, step.waiting_for) == (status, 100.0, 100.0, None)
+        assert run.state.completed == (status == "completed")
+
+
+def test_c8_an_execution_that_stands_still_does_not_work() -> None:
+    run = Simulation(plan_of({"id": "a"}))
     run.start()
-    run.crash()
-    run.resume()
-    run.clock.advance(100.0)
-    run.settle("pay", "again")
-    assert (run.running["pay"].attempt, run.state.steps["pay"].person) == (2, 100.0)
+    assert (run.state.worked(run.clock.now()), run.state.stopped_at) == (0.0, None)
+    run.clock.advance(7.0)
+    run.interrupt()
+    run.stop("a")
+    stopped = run.clock.now()
+    assert (run.state.worked(stopped + 100), run.state.stopped_at) == (7.0, stopped)
+
+
+def test_d8_an_item_that_waits_for_its_retry_is_skipped_as_soon_as_another_is_picked() -> None:
+    run = Simulation(plan_of({"id": "f", "foreach": [1, 2], "pick": "first"}))
+    run.start()
+    run.fail("f[0]", Failure(Category.TRANSIENT, "for a moment"))
+    run.finish("f[1]", 2)
+    assert [step.status for step in run.state.steps.values()] == ["completed", "skipped", "completed"]
+
+
+def test_c3_a_time_that_has_come_is_due_and_no_longer_waited_for() -> None:
+    run = Simulation(plan_of({"id": "a"}))
+    run.start()
+    assert (run.state.due(run.clock.now()), run.state.next_timer()) == ([], None)
+    run.fail("a", Failure(Category.TRANSIENT, "for a moment"))
+    step, state = run.state.steps["a"], run.state
+    assert step.until is not None
+    assert (state.due(step.until - 1), state.next_timer(step.until - 1)) == ([], step.until)
+    assert (state.due(step.until), state.next_timer(step.until)) == ([step], None)
+
+
+def test_a_journal_whose_events_cannot_follow_each_other_is_refused() -> None:
+    run = Simulation(chain("a", "b"))
+    run.start()
+    run.finish("a")
+    now = run.clock.now()
+    again = ev.AttemptStarted(now, "a", 2, "t", {}, "repeatable")
+    for events in ([again], [ev.ExecutionFinished(now, "completed"), ev.ExecutionResumed(now, "other")]):
+        state = fold([*run.journal, *events[:-1]])
+        with pytest.raises(IllegalMove):
+            state.apply(events[-1])
 
 
 def test_a_journal_without_its_beginning_is_refused() -> None:
