@@ -68,6 +68,8 @@ def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
         for field, value in ast.iter_fields(parent):
             if field in ("annotation", "returns", "decorator_list"):
                 continue
+            if isinstance(parent, ast.keyword) and parent.arg in ("frozen", "gc"):
+                continue  # mypy refuses assignments to what is frozen; gc is about speed alone
             for index, node in enumerate(value if isinstance(value, list) else [value]):
                 if not isinstance(node, ast.AST):
                     continue

@@ -14,7 +14,7 @@ from windlass.core.decide import Policy
 from windlass.core.standing import standing_still
 from windlass.core.state import fold
 from windlass.core.view import snapshot
-from windlass.errors import Category, Failure
+from windlass.errors import MODEL_API, Category, Failure
 from windlass.plan.model import Budget, Plan
 from windlass.testing import Simulation
 
@@ -425,6 +425,22 @@ def test_c6_an_agent_that_waits_for_an_answer_leaves_its_place_to_one_other() ->
     tell(run, ev.ApprovalAsked(run.clock.now(), "a", "d", "Bash", {"command": "ls"}, run.clock.now() + 100, 1))
     run.pass_time(1)
     assert list(run.running) == ["a", "b"]
+
+
+def test_c6_a_question_of_an_agent_that_is_stopped_stays_open() -> None:
+    run = begun()
+    run.hold = True
+    tell(run, ev.ApprovalAsked(run.clock.now(), "a", "d", "Bash", {"command": "ls"}, run.clock.now() + 100, 1))
+    run.interrupt()
+    run.stop("a")
+    assert (run.state.status, list(run.state.questions)) == ("paused", ["a"])
+
+
+def test_k1_a_model_api_that_fails_before_the_agent_began_counts_for_the_agent() -> None:
+    run = begun()
+    run.fail("a", Failure(Category.TRANSIENT, "no", kind=MODEL_API))
+    agent = agent_of(run)
+    assert (agent.role, agent.api_failures, agent.failing_since) == ("developer", 1, run.clock.now())
 
 
 def test_c6_a_question_that_an_agent_asks_is_denied_when_it_expires_and_the_agent_goes_on() -> None:

@@ -487,8 +487,10 @@ def test_c6_an_approval_given_while_nobody_drove_it_holds_after_a_resume() -> No
 def test_c6_a_question_names_the_changes_since_the_last_answer_and_none_from_before_it() -> None:
     run = gated(hold=True)
     run.approve("send")
-    now, started_now = run.clock.now(), run.running.pop("send")
-    run.state.apply(ev.AttemptStopped(now, "send", started_now.attempt, "changed", changes=("a file has changed",)))
+    attempt = run.running.pop("send").attempt
+    changed = ev.AttemptStopped(run.clock.now(), "send", attempt, "changed", changes=("a file has changed",))
+    run.state.apply(changed)
+    run.journal.append(changed)
     run.pass_time(1.0)
     assert "a file has changed" in run.state.questions["send"].question
     run.approve("send")

@@ -81,12 +81,34 @@ def test_c1_a_failed_attempt_keeps_what_it_gave_until_the_next_one_is_done() -> 
 
 
 def test_d8_a_foreach_begins_with_its_expansion_and_is_over_nothing_at_once() -> None:
-    run = Simulation(plan_of({"id": "a"}, {"id": "f", "foreach": "steps.a.output"}))
+    for items, seconds in (([], 0.0), ([1], 4.0)):
+        run = Simulation(plan_of({"id": "a"}, {"id": "f", "foreach": "steps.a.output"}))
+        run.start()
+        run.clock.advance(3.0)
+        run.finish("a", items)
+        expanded = run.clock.now()
+        run.clock.advance(seconds)
+        if items:
+            run.finish("f[0]")
+        step = run.state.steps["f"]
+        assert (step.status, step.started_at, step.finished_at) == ("completed", expanded, expanded + seconds)
+
+
+def test_d5_a_step_that_a_fork_brings_along_is_over_as_it_begins() -> None:
+    run = Simulation(chain("a"))
     run.start()
-    run.clock.advance(3.0)
-    run.finish("a", [])
-    step = run.state.steps["f"]
-    assert (step.status, step.started_at, step.finished_at) == ("completed", run.clock.now(), run.clock.now())
+    now = run.clock.now() + 1
+    step = fold([run.journal[0], ev.StepCompleted(now, "a", 7)]).steps["a"]
+    assert (step.output, step.started_at, step.finished_at) == (7, now, now)
+
+
+def test_d2_an_attempt_that_failed_before_the_driver_died_is_judged_and_not_taken_for_cut_off() -> None:
+    run = Simulation(plan_of({"id": "pay", "effect": "once"}))
+    run.start()
+    now = run.clock.now()
+    failed = ev.AttemptFailed(now, "pay", 1, Failure(Category.TRANSIENT, "no"))
+    state = fold([*run.journal, failed, ev.ExecutionResumed(now, "driver-2")])
+    assert (list(state.to_judge), state.in_doubt, state.active) == (["pay"], {}, {})
 
 
 def test_d2_the_time_until_a_person_decides_is_counted_as_the_persons() -> None:
@@ -149,3 +171,18 @@ def test_a_journal_without_its_beginning_is_refused() -> None:
     run.start()
     with pytest.raises(ValueError, match=r"begins with execution\.created"):
         fold(run.journal[1:])
+
+
+def test_c3_a_clock_that_is_set_back_makes_no_wait_for_a_retry_longer() -> None:
+    run = Simulation(plan_of({"id": "a"}))
+    run.start()
+    run.fail("a", Failure(Category.TRANSIENT, "for a moment"))
+    step = run.state.steps["a"]
+    assert step.until is not None
+    delay = step.until - run.clock.now()
+    run.clock.set(run.clock.now() - 3600)
+    run.crash()
+    run.resume()
+    assert run.state.next_timer() == pytest.approx(run.clock.now() + delay)
+    run.pass_time(delay + 0.001)
+    assert run.running["a"].attempt == 2

@@ -280,6 +280,8 @@ def test_l1_a_trigger_starts_nothing_beyond_the_budget_of_its_day() -> None:
     assert told(Turns(budget=2).take(NOON + 3600, TriggerContext(spent=Amount(2.0, 0)))) == [(13, "skipped")]
     dollars = Turns(budget=2).take(NOON + 3600, TriggerContext(spent=Amount(2.5, 0)))
     assert [one.reason for one in dollars] == ["$2.50 of $2.00 for the day are spent (budget)"]
+    none = Turns(budget={"tokens": 0}).take(NOON + 3600, TriggerContext(spent=Amount(0.0)))
+    assert [one.reason for one in none] == ["0 of 0 tokens for the day are used (budget)"]
     tokens = Turns(budget={"tokens": 1000}).take(NOON + 3600, TriggerContext(spent=Amount(0.0, 1000)))
     assert [one.reason for one in tokens] == ["1,000 of 1,000 tokens for the day are used (budget)"]
 
