@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from windlass.core import events as ev
-from windlass.core.agent import AgentState, Cost
+from windlass.core.agent import AgentState, Cost, WorkPeriod, add_record
 from windlass.core.agent_events import token_change
 from windlass.core.decide import Policy
 from windlass.core.standing import standing_still
@@ -172,11 +172,22 @@ def check(run: Simulation, number: int, *passed: bool) -> None:
     tell(run, ev.AgentChecked(run.clock.now(), "a", 1, number, results))
 
 
+def test_an_agent_that_has_just_begun_has_nothing_behind_it() -> None:
+    run = begun()
+    began(run)
+    agent = agent_of(run)
+    assert (agent.prompt, agent.lost, agent.api_failures, agent.failing_since) == (0, 0, 0, None)
+    assert (agent.unheard, agent.reopening, agent.summary_wanted) == (False, False, False)
+    periods: list[WorkPeriod] = []
+    add_record(periods, ev.WorkspaceSnapshot(1.0, "a", 1, "before", "/", "git:1"))
+    assert periods == [WorkPeriod("/", "git:1", 1.0, after_check=False)]
+
+
 def test_k3_a_claim_and_its_check_hold_until_the_agent_does_more() -> None:
     run = begun({"id": "a", "check": "make test"})
     began(run)
     now, agent = run.clock.now(), agent_of(run)
-    more = [ev.AgentActed(now, "a", 1, "Bash", "ls"), ev.AgentSpoke(now, "a", 1, "and more")]
+    more: list[ev.Event] = [ev.AgentActed(now, "a", 1, "Bash", "ls"), ev.AgentSpoke(now, "a", 1, "and more")]
     for rounds, event in enumerate(more, 1):
         tell(run, ev.AgentClaimed(now, "a", 1, "it is done"))
         assert (agent.claim, agent.checked, agent.rounds) == ("it is done", None, rounds)
@@ -434,6 +445,19 @@ def test_c6_a_question_of_an_agent_that_is_stopped_stays_open() -> None:
     run.interrupt()
     run.stop("a")
     assert (run.state.status, list(run.state.questions)) == ("paused", ["a"])
+    tell(run, ev.ApprovalAnswered(run.clock.now(), "a", "d", True, "ada"))
+    answered = run.state.steps["a"].approval
+    assert answered is not None
+    assert (answered.untold, list(run.state.ready)) == (True, ["a"]), "the next attempt is told"
+
+
+def test_e1_an_attempt_whose_worker_died_leaves_an_unknown_behind() -> None:
+    run = begun()
+    tell(run, ev.AttemptPlaced(run.clock.now(), "a", 1, "worker-7"))
+    began(run)
+    assert agent_of(run).worker == "worker-7"
+    tell(run, ev.AttemptStopped(run.clock.now(), "a", 1, "lost"))
+    assert (agent_of(run).worker, run.state.cost.unknown) == ("", 1)
 
 
 def test_k1_a_model_api_that_fails_before_the_agent_began_counts_for_the_agent() -> None:
@@ -453,7 +477,8 @@ def test_c6_a_question_that_an_agent_asks_is_denied_when_it_expires_and_the_agen
     answer = run.journal[-1]
     assert isinstance(answer, ev.ApprovalAnswered)
     assert (answer.allow, answer.by, answer.note) == (False, "windlass", "the approval expired")
-    assert (run.state.questions, run.state.steps["a"].status) == ({}, "running")
+    step = run.state.steps["a"]
+    assert (run.state.questions, step.status, step.waiting_for, step.off_work) == ({}, "running", None, 100.0)
 
 
 def test_e1_what_steps_had_cost_that_a_changed_plan_makes_begin_anew_still_counts_once() -> None:

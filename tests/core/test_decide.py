@@ -386,6 +386,7 @@ def test_c6_nothing_runs_before_the_answer_and_the_exact_arguments_are_shown() -
     assert isinstance(run.journal[asked.seq - 1], ev.ApprovalAsked)
     run.approve("send")
     assert run.running["send"].input == {"to": "ann"}
+    assert (run.state.steps["send"].waiting_for, run.state.steps["send"].until) == (None, None)
 
 
 def test_c6_a_question_in_the_plans_own_words_is_answered_once() -> None:

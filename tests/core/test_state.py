@@ -112,7 +112,12 @@ def test_d2_an_attempt_that_failed_before_the_driver_died_is_judged_and_not_take
 
 
 def test_d2_the_time_until_a_person_decides_is_counted_as_the_persons() -> None:
-    for choice, status in (("again", "running"), ("done", "completed"), ("fail", "failed")):
+    choices: tuple[tuple[ev.DecisionChoice, str], ...] = (
+        ("again", "running"),
+        ("done", "completed"),
+        ("fail", "failed"),
+    )
+    for choice, status in choices:
         run = Simulation(plan_of({"id": "pay", "effect": "once"}), hold=True)
         run.start()
         run.crash()
@@ -160,7 +165,11 @@ def test_a_journal_whose_events_cannot_follow_each_other_is_refused() -> None:
     run.finish("a")
     now = run.clock.now()
     again = ev.AttemptStarted(now, "a", 2, "t", {}, "repeatable")
-    for events in ([again], [ev.ExecutionFinished(now, "completed"), ev.ExecutionResumed(now, "other")]):
+    endings: list[list[ev.Event]] = [
+        [again],
+        [ev.ExecutionFinished(now, "completed"), ev.ExecutionResumed(now, "other")],
+    ]
+    for events in endings:
         state = fold([*run.journal, *events[:-1]])
         with pytest.raises(IllegalMove):
             state.apply(events[-1])
@@ -186,3 +195,16 @@ def test_c3_a_clock_that_is_set_back_makes_no_wait_for_a_retry_longer() -> None:
     assert run.state.next_timer() == pytest.approx(run.clock.now() + delay)
     run.pass_time(delay + 0.001)
     assert run.running["a"].attempt == 2
+
+
+def test_c1_the_time_without_a_driver_is_counted_as_a_persons_once() -> None:
+    run = Simulation(plan_of({"id": "a", "approve": "always"}, {"id": "b"}, {"id": "c"}), hold=True)
+    run.start()
+    run.clock.advance(20.0)
+    run.finish("b")
+    run.crash()
+    run.clock.advance(80.0)
+    run.resume()
+    run.clock.advance(50.0)
+    run.approve("a")
+    assert (run.state.steps["a"].person, run.state.steps["a"].waited) == (150.0, 150.0)
