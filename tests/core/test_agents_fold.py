@@ -131,6 +131,10 @@ def test_a_tool_that_is_used_is_what_one_sees_of_the_step() -> None:
     tell(run, ev.AgentActed(run.clock.now(), "a", 1, "Bash", "ls " + "x" * 900))
     assert run.state.steps["a"].last_output.startswith("Bash ls x")
     assert len(run.state.steps["a"].last_output) == 500
+    tell(run, ev.AgentActed(run.clock.now(), "a", 1, "Write", "", {"file_path": "x.md"}))
+    agent = run.state.steps["a"].agent
+    assert agent is not None
+    assert (len(agent.commands), list(agent.files)) == (1, ["x.md"]), "for the steps after it"
 
 
 def test_f3_the_first_reply_tells_what_a_runtimes_own_summary_left() -> None:
