@@ -279,11 +279,11 @@ def test_e1_the_longest_prompt_and_the_runtime_of_each_attempt_are_known() -> No
     run = begun()
     began(run)
     now, agent = run.clock.now(), agent_of(run)
-    for tokens in (100, 250, 300):
+    for tokens in (200, 250, 300):
         used(run, ev.Usage(tokens, 1, model="m-1"))
-    assert (agent.prompt, agent.done_by) == (150, {1: ("cli", "m-1")})
+    assert (agent.prompt, agent.done_by) == (200, {1: ("cli", "m-1")})
     tell(run, ev.UsageReported(now, "a", 2, ev.Usage(7, 1)))
-    assert (agent.prompt, agent.done_by[2]) == (150, ("cli", "m-1")), "of a report that names none, the last one's"
+    assert (agent.prompt, agent.done_by[2]) == (200, ("cli", "m-1")), "of a report that names none, the last one's"
 
 
 def test_a7_a_runtime_that_takes_over_has_its_own_retries_and_its_own_conversation() -> None:

@@ -208,3 +208,15 @@ def test_c1_the_time_without_a_driver_is_counted_as_a_persons_once() -> None:
     run.clock.advance(50.0)
     run.approve("a")
     assert (run.state.steps["a"].person, run.state.steps["a"].waited) == (150.0, 150.0)
+
+
+def test_c8_the_time_in_which_only_a_person_can_go_on_is_a_part_of_the_running_time() -> None:
+    run = Simulation(plan_of({"id": "a", "approve": "always"}), hold=True)
+    run.start()
+    run.clock.advance(20.0)
+    run.crash()
+    run.clock.advance(80.0)
+    run.resume()
+    run.clock.advance(50.0)
+    run.approve("a")
+    assert (run.state.held_s, run.state.worked(run.clock.now())) == (50.0, 50.0), "nobody knows when the driver died"
