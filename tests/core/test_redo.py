@@ -338,6 +338,16 @@ def test_d8_a_skipped_item_gives_null_and_does_not_fail_its_foreach() -> None:
     assert (run.state.status, run.state.steps["each"].output) == ("completed", ["one", None])
 
 
+def test_d8_a_skipped_foreach_keeps_what_its_items_gave() -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": [1, 2]}))
+    run.start()
+    run.finish("each[0]", "one")
+    run.fail("each[1]", BROKEN)
+    run.skip("each")
+    run.resume()
+    assert run.state.steps["each"].output == ["one", None]
+
+
 def test_d10_a_denied_step_that_is_retried_asks_again() -> None:
     run = Simulation(plan_of({"id": "a", "approve": "always"}), hold=True)
     run.start()
