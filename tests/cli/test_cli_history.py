@@ -52,14 +52,6 @@ def test_d7_an_unknown_cost_is_said_to_be_unknown() -> None:
     assert "$0" not in line
 
 
-def test_d7_percentiles_of_few_runs_are_not_made_up() -> None:
-    assert row("p", times={50: 1}).percentiles() == {"p50_s": 0.0729, "p90_s": None, "p99_s": None}
-    assert row("p", times={50: 10}).percentiles()["p90_s"] == 0.0729
-    assert row("p", times={50: 99}).percentiles()["p99_s"] is None
-    assert row("p", times={50: 98, 90: 2}).percentiles()["p99_s"] == 2.33
-    assert row("p").percentiles()["p50_s"] is None
-
-
 @pytest.mark.parametrize("hostile", ["\x1b[31mred\x1b[0m", "\u202eevil", "two\nlines", "x" * 500, "=1+1", "名前"])
 def test_d7_a_hostile_name_cannot_change_the_table(hostile: str) -> None:
     lines = history_lines(page(row(hostile), row("plain"), plan=hostile))
@@ -103,6 +95,7 @@ def test_d7_slow_steps_are_shown_with_the_evidence() -> None:
 )  # fmt: skip
 def test_d7_days_are_understood(text: str, day: date) -> None:
     assert query_of("day", text, None, False, "", NOON).since == day
+    assert query_of("day", text, "9999-12-31", False, "", NOON).until == date.max
 
 
 def test_d7_a_home_without_executions_has_an_empty_history(windlass: Windlass) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any, NamedTuple
@@ -82,25 +83,24 @@ def ranges_of(query: HistoryQuery) -> list[tuple[int, int]]:
     first, last = since.toordinal() if since else UNKNOWN_DAY, until.toordinal() if until else _LAST
     if query.by == "day":
         return [(first, last)]
-    if since is None and until is None:
-        return [(-_LAST, -1)]
-    # The months are counted from 0 here; a later one has a smaller span.
-    begin = 0 if since is None else -month_span(since) + (since.day > 1)
-    end = (
-        _LAST if until is None else -month_span(until) - (date.fromordinal(last + 1).day > 1 if until < date.max else 0)
-    )
-    if begin > end:
-        return [(first, last)]
-    edges = [(-end, -begin if since is not None else -1)]
-    if since is not None and since.day > 1:
-        edges.append((first, _first_day(begin) - 1))
-    if until is not None and _first_day(end + 1) <= last:
-        edges.append((_first_day(end + 1), last))
-    return edges
+    # The months are counted from 1 here, which is the unknown one; a later one has a smaller span.
+    begin, end = 1, _LAST
+    edges = []
+    if since is not None:
+        begin = -month_span(since)
+        if since.day > 1:
+            edges.append((first, since.replace(day=_days_of_month(since)).toordinal()))
+            begin += 1
+    if until is not None:
+        end = -month_span(until)
+        if until.day < _days_of_month(until):
+            edges.append((until.replace(day=1).toordinal(), last))
+            end -= 1
+    return [(-end, -begin), *edges] if begin <= end else [(first, last)]
 
 
-def _first_day(month: int) -> int:
-    return date(month // 12, month % 12 + 1, 1).toordinal()
+def _days_of_month(day: date) -> int:
+    return monthrange(day.year, day.month)[1]
 
 
 class HistoryRow(msgspec.Struct):
@@ -111,12 +111,12 @@ class HistoryRow(msgspec.Struct):
     statuses: dict[str, int]
 
     def seconds(self, name: str) -> float:
-        return round(float(getattr(self.cell, name)) / 1e6, 6)
+        return float(getattr(self.cell, name)) / 1e6
 
     @property
     def usd(self) -> float | None:
         """None when nothing of it is known: unknown is never shown as 0."""
-        return None if self.cell.unknown and not self.cell.usd else round(self.cell.usd / 1e9, 9)
+        return None if self.cell.unknown and not self.cell.usd else self.cell.usd / 1e9
 
     @property
     def runs(self) -> int:

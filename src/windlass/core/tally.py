@@ -180,7 +180,6 @@ class HistoryTally:
                 step = msgspec.structs.replace(step, ended=ended)
             if not step.shares:
                 self._steps[sign, kind, step.status, step.category].append(step)
-                continue
             for share in step.shares:
                 of_part = kind._replace(runtime=share.runtime, model=share.model)
                 self._steps[sign, of_part, step.status, step.category].append(_part(step, share))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import MAXYEAR, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windlass.clock import Clock
@@ -144,7 +144,7 @@ def _day(given: str | date | None, today: date, name: str) -> date | None:
         day = date.fromisoformat(text)
     except ValueError:
         day = None
-    if day is None or day.year >= MAXYEAR:
+    if day is None:
         raise UsageError(
             f"--{name} {given!r} is not a day: use 30d, 4w, today, yesterday or a date like {today}",
             advice=("the history counts whole days: 1d is today",) if re.fullmatch(r"\d+\s*(h|m|s|min)", text) else (),
