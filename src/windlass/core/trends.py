@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from windlass.core.history import ExecutionRecord, StepRecord
@@ -128,7 +129,7 @@ def changes(records: Mapping[str, Sequence[ExecutionRecord]], version: Version) 
             newest = version(*found[0])
             same = [one for run, one in found if version(run, one) == newest]
             split = min(RECENT, len(same) // 3)
-            if split < LEAST_RECENT or len(same) - split < LEAST_BEFORE:
+            if split < LEAST_RECENT:  # else there are twice as many before
                 left_out = len(found) - len(same)
                 if left_out >= LEAST_BEFORE:
                     edited.append(StepChange(plan, step, "edited", left_out, len(same), left_out, len(same), None))
@@ -168,11 +169,6 @@ def _tests(plan: str, step: str, recent: list[StepRecord], before: list[StepReco
     p = more_failures(failed[1], counts[1], failed[0], counts[0])
     found.append(StepChange(plan, step, "failing", failed[0] / counts[0], failed[1] / counts[1], *counts, p))
     return found
-
-
-def median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[len(ordered) // 2] + ordered[(len(ordered) - 1) // 2]) / 2
 
 
 def greater(sample: Sequence[float], others: Sequence[float]) -> float:
