@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from windlass.core import events as ev
-from windlass.core.history import ExecutionRecord, ModelUsage, StepRecord, record_of
+from windlass.core.history import ExecutionRecord, ModelUsage, StepRecord, has_stopped, matches, record_of
 from windlass.core.resources import Resources
 from windlass.core.state import State, fold
 from windlass.core.tally import HistoryTally
@@ -192,6 +192,39 @@ def test_d7_an_unknown_cost_is_not_nothing() -> None:
     assert record.usd is None
 
 
+@pytest.mark.parametrize(
+    ("usage", "figures"),
+    [
+        (ev.Usage(usd=1.5), (1.5, 0, 0, 0)),
+        (ev.Usage(), (0.0, 1, 0, 0)),
+        (ev.Usage(7, 3, usd=0.0), (0.0, 0, 7, 3)),
+        (ev.Usage(usd=0.0), None),
+    ],
+)
+def test_e3_the_spending_of_a_step_that_a_changed_plan_replaced_still_counts(
+    usage: ev.Usage, figures: tuple[float, ...] | None
+) -> None:
+    state = begun({"id": "ask", "prompt": "x"}, A)
+    state.apply(ev.AttemptStarted(10.0, "ask", 1, "agent", {}, "repeatable"))
+    state.apply(ev.AgentBegan(10.0, "ask", 1, "cli", "coder", "gpt", "x"))
+    state.apply(ev.UsageReported(11.0, "ask", 1, usage, "cli"))
+    state.apply(ev.AttemptStopped(12.0, "ask", 1, "paused"))
+    state.apply(ev.ExecutionPaused(12.0, "pause"))
+    changed = Plan.model_validate({"name": "p", "steps": [A]})
+    state.apply(ev.ExecutionReplanned(13.0, msgspec.Raw(changed.encoded), ev.Source()))
+    state.apply(ev.ExecutionResumed(14.0, "d"))
+    ran(state, "a", 14.0, 15.0)
+    record = finished(state, 16.0)
+    whole = (record.known_usd, record.unknown, record.tokens_in, record.tokens_out)
+    if figures is None:
+        assert [step.step for step in record.steps] == ["a"]
+        return
+    replaced = record.steps[-1]
+    assert (replaced.step, replaced.status, replaced.attempts, replaced.input_bytes) == ("", "replaced", 0, 0)
+    assert (replaced.known_usd, replaced.unknown, replaced.tokens_in, replaced.tokens_out) == figures == whole
+    assert record.attempts == 1
+
+
 def agent_ran(state: State, step: str, attempt: int, runtime: str, model: str, tokens: int) -> None:
     state.apply(ev.AttemptStarted(10.0, step, attempt, "agent", {}, "repeatable"))
     state.apply(ev.AgentBegan(10.0, step, attempt, runtime, "coder", "", "x", "asked"))
@@ -221,6 +254,20 @@ def test_d7_attempts_and_usage_are_those_of_the_model_that_had_them() -> None:
         "haiku": (0, 2, 300, 3_000_000_000),
     }
     assert not cells["haiku"].times
+
+
+def test_d7_an_agent_that_goes_on_for_a_merge_has_no_attempt_of_its_step() -> None:
+    state = begun({"id": "ask", "prompt": "x"})
+    agent_ran(state, "ask", 1, "cli", "haiku", 100)
+    state.apply(ev.AttemptFinished(13.0, "ask", 1, "ok"))
+    state.apply(ev.AgentBegan(14.0, "ask", 2, "cli", "coder", "", "x", "asked"))
+    state.apply(ev.UsageReported(15.0, "ask", 2, ev.Usage(50, 0, usd=0.5, model="sonnet"), "cli"))
+    (step,) = finished(state, 16.0).steps
+    assert step.attempts == 1
+    assert step.shares == (
+        ModelUsage("cli", "sonnet", 0, 0.5, 0, 50, 0),
+        ModelUsage("cli", "haiku", 1, 1.0, 0, 100, 0),
+    )
 
 
 def test_d7_items_of_a_foreach_have_their_usage_under_their_models() -> None:
@@ -267,3 +314,43 @@ def test_d7_only_records_with_nothing_but_times_are_plain() -> None:
     skipped = begun(A, B)
     failed(skipped, "a", 11.0, 12.0)
     assert not finished(skipped, 18.0, "failed").plain
+
+
+def test_d7_steps_are_found_by_what_they_used_and_only_those_that_ran_to_their_end() -> None:
+    ran = StepRecord("a", "agent", 1, 1.0, 2.0, 1.0, 2, runtime="cli", model="m")
+    assert matches(ran, None, None, None, None)
+    assert matches(ran, "a", "agent", "cli", "m")
+    for wanted in (
+        ("b", None, None, None),
+        (None, "shell", None, None),
+        ("a", None, "", None),
+        (None, None, None, "n"),
+    ):
+        assert not matches(ran, *wanted)
+    assert matches(msgspec.structs.replace(ran, status="failed"), "a", None, None, None)
+    for changed in ({"ended": None}, {"attempts": 0}, {"status": "skipped"}):
+        assert not matches(msgspec.structs.replace(ran, **changed), "a", None, None, None)
+
+
+def test_d7_an_execution_has_a_record_while_it_is_paused_and_when_it_has_ended() -> None:
+    state = begun(A)
+    assert not has_stopped(state)
+    state.apply(ev.ExecutionPaused(11.0, "pause"))
+    assert has_stopped(state)
+    state.apply(ev.ExecutionResumed(12.0, "d"))
+    assert not has_stopped(state)
+    state.apply(ev.ExecutionFinished(13.0, "cancelled"))
+    assert has_stopped(state)
+
+
+def test_d7_records_are_kept_as_arrays_in_the_order_of_their_fields() -> None:
+    """A field may be added at the end; any other change is another `RECORD_FORMAT`."""
+    share = ModelUsage("cli", "m", 1, 0.5)
+    step = StepRecord("a", "agent", 1, 1.0, 2.0, 0.75, 9, runtime="cli", model="m", shares=(share,))
+    whole = ExecutionRecord("x", "p", "d", "completed", "", 0.0, 1.0, 2.0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 1, (step,))
+    kept = msgspec.json.decode(msgspec.json.encode(whole))
+    assert kept[:8] == ["x", "p", "d", "completed", "", 0.0, 1.0, 2.0]
+    assert kept[-5:] == [[msgspec.json.decode(msgspec.json.encode(step))], None, None, None, False]
+    assert kept[-5][0][:9] == ["a", "agent", 1, 1.0, 2.0, 0.75, 9, "", 0]
+    assert kept[-5][0][-1] == [["cli", "m", 1, 0.5, 0, 0, 0]]
+    assert msgspec.json.decode(b'["a","agent",1,1.0,2.0,0.75,9]', type=StepRecord).status == "completed"

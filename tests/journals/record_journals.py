@@ -2,9 +2,10 @@
 
     python tests/journals/record_journals.py v1
 
-writes `v1-NAME.jsonl` (the events, one a line, byte for byte as the journal holds them) and `v1-NAME.snapshot.json`
-(what they fold to). What is there already is never written again: these files are how we know that a newer Windlass
-still reads what an older one wrote. Run it once for every release that adds to the journal's format.
+writes `v1-NAME.jsonl` (the events, one a line, byte for byte as the journal holds them), `v1-NAME.snapshot.json` (what
+they fold to) and `v1-NAME.history.json` (the record and the times of its steps). What is there already is never written
+again: these files are how we know that a newer Windlass still reads what an older one wrote. Run it once for every
+release that adds to the journal's format.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from test_stored_journals import history_of
 
 import windlass
 from windlass import AgentRequest, AgentResult, Health, Host
@@ -587,6 +590,8 @@ def main(release: str) -> None:
             view = snapshot(fold(map(decode, lines)))
             text = json.dumps(view, indent=1, ensure_ascii=False) + "\n"
             (HERE / f"{release}-{name}.snapshot.json").write_text(text)
+            text = json.dumps(history_of([decode(line) for line in lines]), ensure_ascii=False) + "\n"
+            (HERE / f"{release}-{name}.history.json").write_text(text)
             print(f"{journal.name}: {len(lines)} events, {view['status']}")
 
 

@@ -10,11 +10,14 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from windlass.core import events as ev
 from windlass.core.decide import decide
+from windlass.core.history import has_stopped, record_of
 from windlass.core.state import fold
+from windlass.core.timeline import Timeline
 from windlass.core.view import snapshot
 from windlass.engine.commit_writer import head_of
 from windlass.journal.sqlite import SqliteJournal
@@ -30,6 +33,27 @@ def read(journal: Path) -> list[ev.Event]:
 def stored(journal: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(journal.with_suffix(".snapshot.json").read_text())
     return found
+
+
+def history_of(events: list[ev.Event]) -> dict[str, Any]:
+    """The record for the history, and the times that the dashboard shows, with the names of their fields."""
+    created, *rest = events
+    timeline = Timeline(created)
+    for event in rest:
+        timeline.apply(event)
+    made: dict[str, Any] = {"stretches": timeline.stretches, "pauses": timeline.pauses, "places": timeline.places}
+    if has_stopped(timeline.state):
+        made["record"] = record_of(timeline.state)
+    named: dict[str, Any] = _named(made)
+    return named
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    if isinstance(value, dict):
+        return {key: _named(one) for key, one in value.items()}
+    return [_named(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def differences(old: Any, new: Any, where: str = "") -> list[str]:
@@ -48,6 +72,13 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
 @each
 def test_d2_a_stored_journal_folds_to_what_it_folded_to_when_it_was_written(journal: Path) -> None:
     assert differences(stored(journal), snapshot(fold(read(journal)))) == []
+
+
+@each
+def test_d7_a_stored_journal_has_the_record_and_the_times_that_it_had(journal: Path) -> None:
+    """Records of other figures are made anew in every home: `RECORD_FORMAT` says so."""
+    known = json.loads(journal.with_suffix(".history.json").read_text())
+    assert differences(known, history_of(read(journal))) == []
 
 
 @each
