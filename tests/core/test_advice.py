@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from core_plans import plan_of
 
 from windlass.cli.text import summary
-from windlass.core.advice import retry_notes, ways_on
+from windlass.core import events as ev
+from windlass.core.advice import failure_advice, fork_notes, own_advice, retry_notes, ways_after, ways_on
 from windlass.core.redo import check_retry
 from windlass.core.view import snapshot
 from windlass.errors import Category, Failure, UsageError
@@ -35,6 +38,73 @@ def test_c5_a_failure_names_no_command_that_is_refused_after_the_end() -> None:
     told = "\n".join(summary(run.state))
     assert "windlass say " in told
     assert "windlass retry " not in told
+
+
+def test_c5_the_ways_on_are_those_that_can_help_with_the_failure_most_useful_first() -> None:
+    once: dict[str, Any] = {"retry": {"max": 0}}
+    broken, cut = Failure(Category.LOGIC, "no"), Failure(Category.TRANSIENT, "cut")
+    steps = [{"id": "a-b", **once}, {"id": "net", **once}, {"id": "many", "foreach": [1], **once}]
+    run = Simulation(plan_of(*steps, {"id": "write", "tool": None, "prompt": "x", **once}))
+    run.start()
+    for step, failure in (("a-b", broken), ("net", cut), ("many[0]", broken), ("write", broken)):
+        run.fail(step, failure)
+    state, name = run.state, run.state.id
+
+    def ways(step: str, changed_plan: str = "") -> list[str]:
+        return [str(way) for way in ways_on(state, state.steps[step], changed_plan)]
+
+    assert ways("a-b", "p.yaml") == [
+        f"see what it did: windlass logs {name} --step a-b",
+        f"try it again: windlass retry {name} a-b --accept-changes",
+        f"try it with other arguments: windlass retry {name} a-b --with KEY=VALUE --accept-changes",
+        f"continue without it: windlass skip {name} a-b --accept-changes",
+    ]
+    assert ways("net") == [
+        f"see what it did: windlass logs {name} --step net",
+        f"try it again: windlass retry {name} net",
+        f"continue without it: windlass skip {name} net",
+    ]
+    assert ways("many")[:2] == [
+        f"see what it did: windlass logs {name} --step many",
+        f"try its failed items again: windlass retry {name} many",
+    ]
+    assert ways("write")[2] == f"try it on another runtime: windlass retry {name} write --runtime NAME"
+    fork = f"windlass fork {name} --plan 'my plan.yaml'"
+    again = f"run parts of it again in a new execution: windlass fork {name} --from STEP"
+    rest = f"run failed and skipped steps in a new execution: {fork}"
+    assert ways_after(state, "my plan.yaml") == (*ways("a-b", "my plan.yaml"), rest, again)
+    assert fork_notes(state, "") == []
+    assert fork_notes(state, "my plan.yaml", ["--from", "a-b"]) == [
+        "the plan my plan.yaml has changed since, and this runs it as it was; to run the changed plan: "
+        f"{fork} --from a-b"
+    ]
+
+
+def test_c5_a_failure_of_the_whole_execution_keeps_its_advice_while_it_can_go_on() -> None:
+    redo, other = "go on: windlass retry ID a", "look at the plan"
+    late = Failure(Category.LOGIC, "too long", "limits.timeout", (redo, other))
+    ends: list[tuple[Any, tuple[str, ...]]] = [("failed", (redo, other)), ("cancelled", (other,))]
+    for ended_as, kept in ends:
+        run = Simulation(plan_of({"id": "a"}, {"id": "b"}))
+        run.start()
+        assert ways_after(run.state) == (
+            f"run failed and skipped steps in a new execution: windlass fork {run.state.id}",
+            f"run parts of it again in a new execution: windlass fork {run.state.id} --from STEP",
+        )
+        run.state.apply(ev.StepSkipped(1.0, "a", "its condition", condition=True))
+        assert failure_advice(run.state, late) == (redo, other), "no step was cut off"
+        run.state.apply(ev.StepSkipped(1.0, "b", "the time limit"))
+        again = f"continue, with the same time limit again: windlass retry {run.state.id} b"
+        assert failure_advice(run.state, late) == (again, redo, other)
+        assert failure_advice(run.state, Failure(Category.LOGIC, "no", "b", (redo,))) == (redo,)
+        run.state.apply(ev.ExecutionFinished(2.0, ended_as))
+        assert own_advice(run.state, late) == kept
+    done = Simulation(plan_of({"id": "a"}))
+    done.start()
+    done.finish("a", 1)
+    assert ways_after(done.state) == (
+        f"run parts of it again in a new execution: windlass fork {done.state.id} --from STEP",
+    )
 
 
 def test_c5_an_item_that_was_not_picked_is_run_again_by_a_fork_from_its_step() -> None:
@@ -68,6 +138,32 @@ def test_d10_a_retry_names_the_completed_steps_that_used_the_earlier_result() ->
     (note,) = retry_notes(run.state, item)
     assert note.startswith("collect, beside, report used ")
     assert note.endswith(f"windlass fork {run.state.id} --from each"), "one step after which all of them come"
+
+
+@pytest.mark.parametrize(
+    ("count", "names", "verb"),
+    [
+        (1, "s0", "does"),
+        (2, "s0, s1", "do"),
+        (5, "s0, s1, s2, s3, s4", "do"),
+        (7, "s0, s1, s2, s3, s4 and 2 more", "do"),
+    ],
+)
+def test_d10_a_retry_names_five_of_the_steps_that_used_the_earlier_result(count: int, names: str, verb: str) -> None:
+    rest: list[dict[str, Any]] = [
+        {"id": f"s{number}", "needs": [f"s{number - 1}" if number else "each"]} for number in range(count)
+    ]
+    run = Simulation(plan_of({"id": "each", "foreach": [1], "importance": "optional"}, *rest, {"id": "own"}))
+    run.start()
+    run.fail("each[0]", Failure(Category.LOGIC, "no"))
+    for step in rest:
+        run.finish(step["id"], 1)
+    (note,) = retry_notes(run.state, run.state.steps["each[0]"])
+    them = "it" if verb == "does" else "them"
+    assert note == (
+        f"{names} used the earlier result of each and {verb} not run again; to run {them}, too, in a new execution: "
+        f"windlass fork {run.state.id} --from s0"
+    )
 
 
 def test_d8_a_failed_foreach_names_the_fork_that_makes_its_list_anew() -> None:

@@ -16,14 +16,17 @@ from windlass.core.budget import (
     Amount,
     Scope,
     admit,
+    at_least_money,
     counted,
     day_of,
     day_start,
     known_cost,
+    known_part,
     limit_of,
     money,
     month_of,
     month_start,
+    plus,
     shown,
     tokens_of,
 )
@@ -60,6 +63,7 @@ def test_e1_tokens_are_held_like_dollars() -> None:
     refusal = admit(Amount(tokens=41), [(scope, Amount(tokens=50), Amount(tokens=10))])
     assert refusal is not None
     assert refusal == ("step", "tokens", 100, 50, 10, 41)
+    assert admit(Amount(tokens=100), [(scope, Amount(usd=1.0), Amount(usd=1.0))]) is None
 
 
 def test_e1_every_scope_and_unit_must_have_room_and_the_first_without_is_named() -> None:
@@ -137,6 +141,25 @@ def test_e1_a_cost_that_cannot_be_one_is_unknown(usd: float | None) -> None:
     usage = Usage(1, 1, usd=usd, source="runtime")
     assert known_cost(usage) is None
     assert counted(usage, Amount(2.0)).usd == 2.0
+
+
+def test_e1_the_known_part_of_an_unknown_cost_counts_at_least() -> None:
+    assert counted(Usage(at_least=3.0), Amount(1.0, 50)) == (3.0, 50)
+    assert counted(Usage(at_least=3.0), Amount(5.0)) == (5.0, 0)
+    parts = [known_part(Usage(usd=usd, at_least=least)) for usd, least in ((2.0, 9.0), (None, 9.0), (-1.0, 9.0))]
+    assert parts == [2.0, 9.0, 9.0]
+    assert [known_part(Usage(at_least=least)) for least in (0.5, 0.0, -0.5, float("inf"), float("nan"))] == [
+        0.5,
+        *[0.0] * 4,
+    ]
+
+
+def test_e1_two_turns_cost_their_sum_and_an_unknown_one_makes_it_a_least() -> None:
+    one = Usage(1, 10, 100, 1000, 0.5, "prices", "first")
+    known = plus(one, Usage(2, 20, 200, 2000, 0.25, "runtime"))
+    assert known == Usage(3, 30, 300, 3000, 0.75, "runtime", "first")
+    assert plus(one, Usage(model="second")) == Usage(1, 10, 100, 1000, None, "unknown", "second", at_least=0.5)
+    assert plus(Usage(at_least=0.125), one).at_least == 0.625
 
 
 # -- days and months ---------------------------------------------------------------------------------
@@ -236,8 +259,10 @@ def test_e1_a_persons_limit_replaces_the_unit_it_names_and_one_without_a_number_
 
 
 def test_e1_an_amount_is_shown_in_its_unit_and_never_as_nothing_for_something() -> None:
-    shown_dollars = [money(usd) for usd in (0, 0.00005, 0.0042, 0.01, 1.0, 1234.5)]
-    assert shown_dollars == ["$0.00", "less than $0.0001", "$0.0042", "$0.01", "$1.00", "$1,234.50"]
+    shown_dollars = [money(usd) for usd in (0, 0.00005, 0.0001, 0.0042, 0.01, 1.0, 1234.5)]
+    assert shown_dollars == ["$0.00", "less than $0.0001", "$0.0001", "$0.0042", "$0.01", "$1.00", "$1,234.50"]
+    parts = [at_least_money(usd) for usd in (0, 0.00005, 0.0001, 2.0)]
+    assert parts == ["at least $0.00", "more than $0.00", "at least $0.0001", "at least $2.00"]
     assert [shown(count, "tokens") for count in (1, 2, 1500)] == ["1 token", "2 tokens", "1,500 tokens"]
     assert shown(2, "usd") == "$2.00"
 

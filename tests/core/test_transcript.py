@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from windlass.core import events as ev
+from windlass.core.agent_events import CheckResult
 from windlass.core.transcript import Transcript, TranscriptEntry, as_markdown
 from windlass.errors import Category, Failure
 
@@ -70,3 +75,127 @@ def test_k8_fences_are_longer_than_those_in_the_text() -> None:
     shown = as_markdown(entry[0])
     assert "\n`````\n```\n````\nx\n`````\n" in shown
     assert "*10 of 9,000 bytes; the whole is in write/transcript/1-1.txt*" in shown
+
+
+def test_k8_each_event_of_a_conversation_has_its_entry_and_its_words() -> None:
+    results = (CheckResult("make lint", True, 1.0, output="fine"), CheckResult("make test", False, 2.0, 1, "1 failed"))
+    paid = ev.Usage(1_200, 34, usd=0.5)
+    told: list[tuple[ev.Event, dict[str, Any], str]] = [
+        (
+            ev.AgentBegan(1.0, "write", 1, "cli", "developer", "You write.", "Write it", "gpt", "s1"),
+            {"kind": "prompt", "text": "Write it", "system": "You write.", "runtime": "cli", "role": "developer"}
+            | {"model": "gpt", "session": "s1"},
+            "## write, attempt 1: developer on cli, model gpt, goes on with session s1\n"
+            "\n### System prompt\n\n```\nYou write.\n```\n\n### Prompt\n\n```\nWrite it\n```\n",
+        ),
+        (
+            ev.OutputWritten(1.0, "write", 1, "note", "starts again\n"),
+            {"kind": "note", "text": "starts again"},
+            "\n*starts again*\n",
+        ),
+        (
+            ev.AgentSpoke(1.0, "write", 1, "I look.", "where?", paid),
+            {"kind": "reply", "text": "I look.", "thinking": "where?"}
+            | {"usage": {"tokens_in": 1_200, "tokens_out": 34, "usd": 0.5}},
+            "\n### Thinking\n\n```\nwhere?\n```\n\n### Reply\n\nI look.\n\n*1,200 tokens in, 34 out, $0.50*\n",
+        ),
+        (
+            ev.AgentSpoke(1.0, "write", 1, usage=ev.Usage(5, 6)),
+            {"kind": "usage", "usage": {"tokens_in": 5, "tokens_out": 6}},
+            "\n*5 tokens in, 6 out*\n",
+        ),
+        (
+            ev.AgentActed(1.0, "write", 1, "files.read", "é.md", {"path": "é.md"}, "c1"),
+            {"kind": "call", "text": "é.md", "tool": "files.read", "input": {"path": "é.md"}, "call": "c1"},
+            '\n### Call of files.read\n\n```\n{\n  "path": "é.md"\n}\n```\n',
+        ),
+        (
+            ev.AgentActed(1.0, "write", 1, "Read", "a.md"),
+            {"kind": "call", "text": "a.md", "tool": "Read"},
+            "\n### Call of Read\n\n```\na.md\n```\n",
+        ),
+        (
+            ev.AgentReturned(1.0, "write", 1, "c1", "files.read", "hello", size=5),
+            {"kind": "result", "text": "hello", "tool": "files.read", "call": "c1", "size": 5},
+            "\n### Result of files.read\n\n```\nhello\n```\n",
+        ),
+        (
+            ev.AgentReturned(1.0, "write", 1, "c1", "", "``", failed=True, size=9),
+            {"kind": "result", "text": "``", "call": "c1", "failed": True, "size": 9},
+            "\n### Result of a tool (failed)\n\n```\n``\n```\n\n*2 of 9 bytes; the rest was not kept*\n",
+        ),
+        (
+            ev.ApprovalAsked(1.0, "write", "d", "shell", {"line": "rm a"}, 9.0),
+            {"kind": "question", "tool": "shell", "input": {"line": "rm a"}, "attempt": 0},
+            "\n### Question to a person\n\n```\nshell rm a\n```\n",
+        ),
+        (
+            ev.ApprovalAsked(1.0, "write", "d", "shell", {"line": "rm a"}, 9.0, 1, "May it?"),
+            {"kind": "question", "text": "May it?", "tool": "shell", "input": {"line": "rm a"}},
+            "\n### Question to a person\n\n```\nMay it?\n```\n",
+        ),
+        (
+            ev.ApprovalAnswered(1.0, "write", "d", True, "me", "go on"),
+            {"kind": "answer", "text": "go on", "by": "me", "how": "allowed", "attempt": 0},
+            "\n*allowed by me: go on*\n",
+        ),
+        (
+            ev.ApprovalAnswered(1.0, "write", "d", False, ""),
+            {"kind": "answer", "how": "denied", "attempt": 0},
+            "\n*denied by somebody*\n",
+        ),
+        (
+            ev.AgentTold(1.0, "write", "m1", "Stop.", "me"),
+            {"kind": "message", "text": "Stop.", "by": "me", "ids": ["m1"], "attempt": 0},
+            "\n### Message of me\n\n```\nStop.\n```\n",
+        ),
+        (
+            ev.AgentTold(1.0, "write", "m2", "Stop."),
+            {"kind": "message", "text": "Stop.", "ids": ["m2"], "attempt": 0},
+            "\n### Message of a person\n\n```\nStop.\n```\n",
+        ),
+        (
+            ev.AgentHeard(1.0, "write", 1, ("m1", "m2"), "steer"),
+            {"kind": "heard", "how": "steer", "ids": ["m1", "m2"]},
+            "\n*the agent was given 2 of these messages (steer)*\n",
+        ),
+        (
+            ev.AgentChecked(1.0, "write", 1, 1, results),
+            {"kind": "check", "text": "passed: make lint\nfailed: make test\n1 failed", "failed": True},
+            "\n### Check failed\n\n```\npassed: make lint\nfailed: make test\n1 failed\n```\n",
+        ),
+        (
+            ev.AgentChecked(1.0, "write", 1, 2, results[:1]),
+            {"kind": "check", "text": "passed: make lint"},
+            "\n### Check passed\n\n```\npassed: make lint\n```\n",
+        ),
+        (
+            ev.AgentSummarised(1.0, "write", 1, 1, "model", 9_000, None, model="gpt", text="so far"),
+            {"kind": "summary", "text": "so far", "how": "model", "model": "gpt", "tokens": [9_000, None]},
+            "\n### Summary by model gpt: 9,000 → unknown tokens\n\n```\nso far\n```\n",
+        ),
+        (
+            ev.AttemptStopped(1.0, "write", 1, "paused"),
+            {"kind": "end", "text": "paused", "failed": True},
+            "\n*attempt 1 ended: paused*\n",
+        ),
+        (
+            ev.AttemptStopped(1.0, "write", 1, "model"),
+            {"kind": "end", "text": "the next model goes on", "failed": True},
+            "\n*attempt 1 ended: the next model goes on*\n",
+        ),
+        (
+            ev.AttemptFailed(1.0, "write", 1, Failure(Category.LOGIC, "it broke")),
+            {"kind": "end", "text": "it broke", "failed": True},
+            "\n*attempt 1 ended: it broke*\n",
+        ),
+        (ev.AttemptFinished(1.0, "write", 1, "ok"), {"kind": "end"}, "\n*attempt 1 completed*\n"),
+    ]
+    entries = made(*(event for event, _, _ in told))
+    for seq, (entry, (_, fields, words)) in enumerate(zip(entries, told, strict=True), 1):
+        assert (
+            msgspec.json.decode(msgspec.json.encode(entry))
+            == {"seq": seq, "at": 1.0, "step": "write", "attempt": 1} | fields
+        )
+        assert as_markdown(entry) == words
+    assert "System prompt" not in as_markdown(entries[0], "You write."), "it was shown before"

@@ -154,7 +154,7 @@ def known_part(usage: Usage) -> float:
     usd = known_cost(usage)
     if usd is not None:
         return usd
-    return usage.at_least if math.isfinite(usage.at_least) and usage.at_least >= 0 else 0.0
+    return max(0.0, usage.at_least) if math.isfinite(usage.at_least) else 0.0
 
 
 def plus(one: Usage, other: Usage) -> Usage:
