@@ -13,13 +13,13 @@ from windlass.cli.forecast_text import estimate_lines, score_lines
 from windlass.core import events as ev
 from windlass.core.decide import Policy
 from windlass.core.forecast.calibration import Band, Calibration, ScoredForecast
-from windlass.core.forecast.knowledge import Knowledge, learn
+from windlass.core.forecast.knowledge import Knowledge, StepHabits, learn
 from windlass.core.forecast.outlook import Outlook, Surroundings, elapsed_of
 from windlass.core.forecast.scores import cost_scores, scored_costs, scored_times, scores
 from windlass.core.forecast.simulation import Gate
-from windlass.core.forecast.value import Forecast, from_to
+from windlass.core.forecast.value import Forecast
 from windlass.core.history import ExecutionRecord, StepRecord
-from windlass.core.state import State, fold
+from windlass.core.state import State, StepState, fold
 from windlass.errors import Category, Failure
 from windlass.plan.model import Plan
 from windlass.prices import Price
@@ -102,6 +102,10 @@ def test_d7_after_many_runs_the_band_is_narrow_and_the_label_gone() -> None:
     assert found.left.high < 1.5 * found.left.low
     assert not found.low_confidence
     assert found.text(NOW).startswith("3 min left")
+    fewer = [
+        forecast(state_of(plan), knowledge(plan, *runs(count, seen("a", 60.0), seen("b", 60.0)))) for count in (14, 15)
+    ]
+    assert [one.low_confidence for one in fewer] == [True, False]
 
 
 def test_d7_wildly_different_runs_give_a_wide_band() -> None:
@@ -117,6 +121,21 @@ def test_d7_a_running_step_counts_with_the_time_that_it_has_left() -> None:
     assert found.left is not None
     assert found.left.middle == pytest.approx(140, rel=0.15)
     assert found.elapsed_s == 40
+
+
+def test_d7_a_running_step_that_waits_has_not_worked_in_that_time() -> None:
+    plan, known = chain("a"), knowledge(chain("a"), *runs(20, seen("a", 60.0)))
+
+    def left(*events: ev.Event) -> float:
+        found = sane(forecast(state_of(plan, began("a"), *events), known, NOW + 50)).left
+        assert found is not None
+        return found.middle
+
+    assert left() == pytest.approx(10, abs=3)
+    assert left(ev.OutputWritten(NOW + 1, "a", 1, "wait.place", "waits for a place")) == pytest.approx(60, rel=0.1)
+    asked = ev.ApprovalAsked(NOW + 10, "a", "digest", "t", {}, NOW + 900, 1)
+    answered = ev.ApprovalAnswered(NOW + 20, "a", "digest", True, "me")
+    assert left(asked, answered) == pytest.approx(20, rel=0.1)
 
 
 def test_d7_a_slow_run_stays_slow() -> None:
@@ -164,6 +183,41 @@ def test_d7_a_renamed_step_is_known_by_its_tool() -> None:
     assert (found.runs, found.unchanged) == (20, 0), "all of them before it changed"
 
 
+def test_d7_a_running_agent_is_known_by_the_model_that_it_has() -> None:
+    plan = plan_of({"id": "new", "tool": None, "prompt": "x"})
+    times = {"m": 60.0, "n": 6000.0}
+    steps = [seen(f"on-{model}", took, tool="agent", runtime="cli", model=model) for model, took in times.items()]
+    known = knowledge(plan, *(run_of(number, *steps, plan="other") for number in range(20)))
+
+    def middle(model: str) -> float:
+        task = ev.AgentBegan(NOW, "new", 1, "cli", "", "", "x", model)
+        found = sane(forecast(state_of(plan, began("new"), task), known)).left
+        assert found is not None
+        return found.middle
+
+    assert 2 * middle("m") < middle("") < middle("n") / 2
+
+
+def test_d7_steps_after_one_that_may_fail_and_one_that_is_skipped() -> None:
+    """Only what cannot run any more is left out: nothing is known of `last`, which says so."""
+    first = {"id": "a", "retry": 0, "importance": "optional"}
+    plan = plan_of(first, {"id": "b"}, {"id": "c"}, {"id": "last", "needs": ["a", "b", "c"]})
+    handling = plan_of({"id": "a", "retry": 0}, {"id": "last", "when": "steps.a.status == 'failed'"}, {"id": "c"})
+    failure = Failure(Category.LOGIC, "no")
+    failed = [began("a"), ev.AttemptFailed(NOW + 5, "a", 1, failure), ev.StepFailed(NOW + 5, "a", failure)]
+    by_condition = ev.StepSkipped(NOW + 6, "b", "its condition", condition=True)
+    by_word = ev.StepSkipped(NOW + 6, "b", "skipped by me")
+    for which, events, runs_on in (
+        (plan, failed, True),
+        (plan, [*failed, began("b"), ended("b", NOW + 6)], True),
+        (plan, [*failed, by_condition], False),
+        (plan, [*failed, by_word], False),
+        (handling, failed, True),
+    ):
+        unknown = forecast(state_of(which, *events), knowledge(which), NOW + 6).unknown
+        assert ("last" in unknown) is runs_on
+
+
 def test_d7_a_plan_without_a_like_in_its_home_uses_the_kind_of_its_steps() -> None:
     plan = plan_of({"id": "a", "tool": "http.get"})
     other = [run_of(n, seen("z", 30.0, tool="files.read"), plan="other") for n in range(9)]
@@ -171,6 +225,18 @@ def test_d7_a_plan_without_a_like_in_its_home_uses_the_kind_of_its_steps() -> No
     assert found.origins == {"kind": 1}
     assert found.left is not None
     assert found.left.high > 3 * found.left.low
+
+
+@pytest.mark.parametrize("told", [0.0, 0.5, 40.0, -1.0, math.inf, math.nan, None])
+def test_d7_the_estimate_of_a_tool_counts_if_it_is_a_time(told: float | None) -> None:
+    plan = plan_of({"id": "a"})
+    found = sane(forecast(state_of(plan), knowledge(plan), estimates=lambda _step: (told, None)))
+    if told in (0.0, 0.5, 40.0):
+        assert (found.estimated, found.unknown) == (("a",), ())
+        assert found.left is not None
+        assert found.left.middle == pytest.approx(told, rel=0.15, abs=0.01)
+    else:
+        assert (found.estimated, found.unknown, found.left) == ((), ("a",), None)
 
 
 def test_d7_a_foreach_of_unknown_length_is_labelled() -> None:
@@ -203,16 +269,51 @@ def test_d7_items_that_have_ended_say_how_long_the_others_take() -> None:
     assert found.done == pytest.approx(0.5)
 
 
+def test_d7_the_figures_of_items_while_some_have_ended() -> None:
+    plan = plan_of({"id": "b", "foreach": [1, 2, 3, 4, 5, 6]}, limits={"parallel": 1})
+    events: list[ev.Event] = [ev.StepExpanded(NOW, "b", [1, 2, 3, 4, 5, 6])]
+    for n, noted in enumerate((None, None, None, (38.6448, 79.9198, 177.0057), (12.9852, 35.5095, 88.7403))):
+        events += [began(f"b[{n}]", NOW + 40 * n), ended(f"b[{n}]", NOW + 40 * n + 36 + n)]
+        if noted:
+            found = forecast(state_of(plan, *events), knowledge(plan), NOW + 200)
+            assert found.left == pytest.approx(noted, rel=1e-5)
+
+
 def test_d7_a_step_that_is_mostly_skipped_mostly_takes_no_time() -> None:
-    plan = plan_of({"id": "a"}, {"id": "b", "when": "steps.a.output == 1"})
+    plan = plan_of({"id": "a"}, {"id": "b", "when": "steps.a.output == 1"}, {"id": "c", "needs": ["b"]})
+    skipped = seen("b", 0.0, status="skipped", attempts=0)
     records = [
-        run_of(n, seen("a", 10.0), seen("b", 1000.0) if n % 10 == 0 else seen("b", 0.0, status="skipped", attempts=0))
-        for n in range(30)
+        run_of(n, seen("a", 10.0), seen("b", 1000.0) if n % 10 == 0 else skipped, seen("c", 1000.0)) for n in range(30)
     ]
-    found = sane(forecast(state_of(plan), knowledge(plan, *records)))
+    known = knowledge(plan, *records)
+    found = sane(forecast(state_of(plan), known))
     assert found.left is not None
     assert found.left.middle < 30
     assert found.left.high > 100
+    begun = forecast(state_of(plan, began("a"), ended("a", NOW + 10), began("b", NOW + 10)), known, NOW + 10)
+    assert begun.left is not None
+    assert begun.left.low > 1000, "its condition was true this time"
+
+
+def test_d7_a_step_that_looks_at_a_skipped_one_is_counted() -> None:
+    looks = {"id": "b", "when": "steps.maybe.status == 'skipped'"}
+    plan = plan_of({"id": "a"}, {"id": "maybe", "when": "steps.a.output == 1"}, looks)
+    skipped = seen("maybe", 0.0, status="skipped", attempts=0)
+    found = sane(forecast(state_of(plan), knowledge(plan, *runs(20, seen("a", 1.0), skipped, seen("b", 100.0)))))
+    assert found.left is not None
+    assert found.left.middle == pytest.approx(101, rel=0.1)
+
+
+def test_d7_a_step_that_often_fails_takes_longer_if_it_is_tried_again() -> None:
+    def left(retry: Any) -> Band:
+        plan = plan_of({"id": "a", "retry": retry})
+        found = sane(forecast(state_of(plan), knowledge(plan, *runs(20, seen("a", 20.0, attempts=2))))).left
+        assert found is not None
+        return found
+
+    again, never = left({"max": 3, "delay": 100.0}), left({"max": 3, "delay": 100.0, "on": ["resource"]})
+    assert again.high > 100
+    assert never.high < 20
 
 
 def test_d7_steps_after_a_failed_one_take_no_time() -> None:
@@ -223,6 +324,17 @@ def test_d7_steps_after_a_failed_one_take_no_time() -> None:
     found = sane(forecast(state_of(plan, *events), known, NOW + 5))
     assert found.left is not None
     assert found.left.high < 100
+
+
+def test_d7_a_step_that_cannot_run_any_more_is_no_question_and_no_unknown() -> None:
+    never = {"id": "b", "tool": None, "prompt": "x", "approve": "always", "needs": ["a"]}
+    plan = plan_of({"id": "a", "retry": 0}, never, {"id": "c"})
+    known = knowledge(plan, *runs(20, seen("a", 10.0), seen("c", 10.0)))
+    failure = Failure(Category.LOGIC, "no")
+    events = [began("a"), ev.AttemptFailed(NOW + 5, "a", 1, failure), ev.StepFailed(NOW + 5, "a", failure)]
+    before, after = forecast(state_of(plan), known), forecast(state_of(plan, *events), known, NOW + 5)
+    assert (before.unknown, before.unpriced, before.approvals) == (("b",), ("b",), 1)
+    assert (after.unknown, after.unpriced, after.approvals) == ((), (), 0)
 
 
 def test_d7_a_used_up_quota_and_a_retry_are_waited_for() -> None:
@@ -242,7 +354,7 @@ def test_d7_all_agents_of_a_runtime_wait_for_its_quota(account: str) -> None:
     agents = [{"id": name, "agent": "developer", "prompt": "x", "runtime": "cli"} for name in "ab"]
     other = {"id": "c", "agent": "developer", "prompt": "x", "runtime": "open-code"}
     last = {"id": "d", "run": "true", "needs": ["a", "b"]}
-    plan = Plan.model_validate({"name": "test", "steps": [*agents, other, last]})
+    plan = Plan.model_validate({"name": "test", "steps": [*agents, other, last, {**other, "id": "e"}]})
     steps = [seen(name, 60.0, tool="agent", runtime="cli", model="m") for name in "ab"]
     steps += [seen("c", 60.0, tool="agent", runtime="open-code", model="m"), seen("d", 60.0, tool="shell")]
     known = knowledge(plan, *runs(20, *steps))
@@ -261,7 +373,10 @@ def test_d7_all_agents_of_a_runtime_wait_for_its_quota(account: str) -> None:
             plan.steps, Outlook(state_of(plan, *held), NOW, known, Surroundings())._tasks, strict=True
         )
     }
-    assert [tasks[name].due for name in "abcd"] == [3600, 3600, 0, 0], "the other runtime goes on"
+    assert [tasks[name].due for name in "abcde"] == [3600, 3600, 0, 0, 0], "the other runtime goes on"
+    again = [began("c"), ev.AttemptFailed(NOW, "c", 1, failure), ev.StepWaiting(NOW, "c", "retry", NOW + 50)]
+    ahead = Outlook(state_of(plan, *held, *again), NOW, known, Surroundings())
+    assert [task.due for task in ahead._tasks] == [3600, 3600, 50, 0, 0], "a retry is no quota"
     half = sane(forecast(state_of(plan, *held), known, NOW + 1800))
     assert half.left is not None
     assert half.left.middle == pytest.approx(1920, rel=0.05)
@@ -289,6 +404,44 @@ def test_d7_waiting_for_a_person_is_kept_apart() -> None:
     assert found.left.high < 300
     assert (found.approvals, found.approval_s) == (1, 3600.0)
     assert "without 1 approval ahead, usually 60 min each" in found.text(NOW)
+
+
+def test_d7_the_time_that_a_person_was_asked_is_not_in_the_time_so_far() -> None:
+    plan = plan_of({"id": "a", "approve": "always"}, {"id": "b", "approve": "always", "needs": ["a"]})
+    asked = [
+        ev.ApprovalAsked(at, step, "digest", "t", {}, at + 900) for at, step in ((NOW + 10, "a"), (NOW + 120, "b"))
+    ]
+    answered = ev.ApprovalAnswered(NOW + 110, "a", "digest", True, "me")
+    events: list[ev.Event] = [asked[0], answered, began("a", NOW + 110), ended("a", NOW + 120), asked[1]]
+    state = state_of(plan, *events)
+    assert [elapsed_of(state, NOW + at) for at in (120, 150, 90)] == [20, 20, 0]
+    assert elapsed_of(state_of(plan, *events[:-1]), NOW + 125) == 25
+
+
+def test_d7_a_step_that_grows_with_its_input_is_forecast_by_the_size_of_it() -> None:
+    sizes = [100 * 2**number for number in range(8)] * 3
+    records = [run_of(n, seen("a", size / 100, input_bytes=size)) for n, size in enumerate(sizes)]
+
+    def middle(*events: ev.Event, **step: Any) -> float:
+        plan = plan_of({"id": "a", **step}, inputs={"text": "", "list": []})
+        left = sane(forecast(state_of(plan, *events), knowledge(plan, *records))).left
+        assert left is not None
+        return left.middle
+
+    text = {"text": "x" * 6390}
+    assert middle(**{"with": text}) == pytest.approx(64, rel=0.1)
+    unknown = {"with": {"text": "{{ inputs.text }}"}}
+    assert middle(**unknown) == pytest.approx(11, rel=0.1), "its templates are not filled in yet"
+    started: list[ev.Event] = [
+        ev.AttemptStarted(NOW, "a", 1, "t", text, "none"),
+        ev.AttemptStopped(NOW, "a", 1, "paused"),
+    ]
+    assert middle(*started, **unknown) == pytest.approx(64, rel=0.1)
+    expanded = ev.StepExpanded(NOW, "a", [1, 2])
+    items = [ev.AttemptStarted(NOW, f"a[{n}]", 1, "t", text, "none") for n in range(2)]
+    stopped = [ev.AttemptStopped(NOW, f"a[{n}]", 1, "paused") for n in range(2)]
+    listed = middle(expanded, items[0], stopped[0], items[1], stopped[1], foreach=[1, 2], **unknown)
+    assert listed == pytest.approx(70, rel=0.2), "both at once"
 
 
 def agent(usd: float, **fields: Any) -> StepRecord:
@@ -382,6 +535,30 @@ def test_d7_a_new_agent_is_priced_by_the_tokens_of_others_with_its_own_model() -
     assert found.usd is not None
     assert found.usd.middle == pytest.approx(30.0, rel=0.3)
     assert found.priced == ("b",)
+
+
+def test_d7_the_cost_of_agents_that_have_ended_says_what_the_others_will_cost() -> None:
+    writers = [{"id": name, "tool": None, "agent": "developer", "prompt": "x"} for name in "ab"]
+    plan = plan_of(*writers)
+    one = {"tool": "agent", "runtime": "cli", "model": ""}
+    costs = [0.5 * 2.0 ** (n % 3) for n in range(24)]
+    records = [run_of(n, *(seen(name, 60.0, known_usd=usd, **one) for name in "ab")) for n, usd in enumerate(costs)]
+
+    def rest(usd: float | None, *seen_before: ExecutionRecord, **around: Any) -> Forecast:
+        spent = ev.UsageReported(NOW + 60, "a", 1, ev.Usage(500, 50, usd=usd), "cli")
+        task = ev.AgentBegan(NOW, "a", 1, "cli", "developer", "", "x")
+        state = state_of(plan, began("a"), task, spent, ended("a", NOW + 60))
+        return sane(forecast(state, knowledge(plan, *seen_before), NOW + 60, **around))
+
+    dear, cheap = rest(2.0, *records).usd_raw, rest(0.5, *records).usd_raw
+    assert dear is not None
+    assert cheap is not None
+    assert dear == pytest.approx((0.99240, 1.57200, 2.67788), rel=1e-4)
+    assert cheap.middle < dear.middle / 2
+    assert rest(None, *records).usd is None
+    told = rest(2.0, estimates=lambda _step: (None, 0.5)).usd
+    assert told is not None
+    assert told.middle == pytest.approx(2.5, rel=0.1)
 
 
 def test_d7_an_agent_that_nothing_is_known_of_has_no_known_cost() -> None:
@@ -503,16 +680,143 @@ def test_c7_without_a_history_no_step_has_times() -> None:
     assert Outlook(state_of(plan), NOW, knowledge(plan), Surroundings()).by_step() == {}
     done = state_of(plan, began("a"), ended("a", NOW + 1), began("b"), ended("b", NOW + 2))
     assert Outlook(done, NOW + 3, knowledge(plan), Surroundings()).by_step() == {}
+    empty = plan_of({"id": "a", "foreach": []})
+    known = knowledge(empty, *runs(3, seen("a", 1.0)))
+    assert Outlook(state_of(empty), NOW, known, Surroundings()).by_step() == {}, "there is nothing to do"
 
 
-@pytest.mark.parametrize(
-    ("band", "text"),
-    [
-        (Band(11, 48, 120), "11 s–2 min"),
-        (Band(11, 30, 51), "11–51 s"),
-        (Band(300, 360, 540), "5–9 min"),
-        (Band(360, 360, 360), "6 min"),
-    ],
-)
-def test_c7_both_ends_of_a_band_have_their_unit(band: Band, text: str) -> None:
-    assert from_to(band) == text
+# -- the figures of the method, as the replay has measured them --------------------------------------
+
+
+def half_way() -> tuple[State, Knowledge, Surroundings]:
+    """A plan with every kind of step, some of them done, running, waiting or skipped, after thirty runs."""
+    developer = {"tool": None, "agent": "developer", "prompt": "x"}
+    plan = plan_of(
+        {"id": "done"},
+        {"id": "runs", "needs": ["done"]},
+        {"id": "many", "foreach": [1, 2, 3, 4, 5, 6, 7], "needs": ["done"]},
+        {"id": "listed", "foreach": "steps.runs.output", "needs": ["runs"]},
+        {"id": "again", "retry": {"max": 2, "delay": 30.0}, "needs": ["done"]},
+        {"id": "write", **developer},
+        {"id": "review", **developer, "needs": ["write"]},
+        {"id": "told", "tool": "priced", "needs": ["write"]},
+        {"id": "new", "needs": ["told"]},
+        {"id": "maybe", "when": "steps.runs.output == 1", "needs": ["runs"]},
+        {"id": "asks", "approve": "always", "needs": ["many", "again"]},
+        {"id": "spare", "importance": "optional", "retry": 0},
+        {"id": "after", "needs": ["spare"]},
+        limits={"parallel": 3},
+    )
+    records = []
+    for number in range(30):
+        slow = 1.0 + number % 5 / 4
+        one = {"tool": "agent", "runtime": "cli", "model": "m"}
+        steps = [
+            seen("done", 20 * slow), seen("runs", 60 * slow), seen("many", 90 * slow, items=6, attempts=7),
+            seen("listed", 50 * slow, items=2 + number % 3, attempts=4), seen("again", 30 * slow, attempts=2),
+            seen("write", 200 * slow, **one, known_usd=0.25 * slow, tokens_in=900, tokens_out=100),
+            seen("review", 80 * slow, **one, unknown=1, tokens_in=4_000, tokens_out=500),
+            seen("maybe", 0.0, status="skipped", attempts=0) if number % 3 else seen("maybe", 15.0),
+            seen("asks", 12 * slow, person_s=300.0 + number), seen("spare", 9.0), seen("after", 6 * slow),
+        ]  # fmt: skip
+        records.append(run_of(number, *steps, digest=plan.digest if number < 12 else "old"))
+    failure, list_of = Failure(Category.TRANSIENT, "no"), [1, 2, 3, 4, 5, 6, 7]
+    events: list[ev.Event] = [
+        began("done"), ended("done", NOW + 30), began("spare"), began("write"), began("again"),
+        ev.AgentBegan(NOW, "write", 1, "cli", "developer", "", "x", "m"),
+        ev.UsageReported(NOW + 60, "write", 1, ev.Usage(500, 50, usd=0.125, model="m"), "cli"),
+        ev.AttemptFailed(NOW + 20, "spare", 1, failure), ev.StepFailed(NOW + 20, "spare", failure),
+        ev.AttemptFailed(NOW + 25, "again", 1, failure), ev.StepWaiting(NOW + 25, "again", "retry", NOW + 145),
+        began("runs", NOW + 30), ev.StepExpanded(NOW + 30, "many", list_of),
+    ]  # fmt: skip
+    for number in range(5):
+        events += [began(f"many[{number}]", NOW + 30), ended(f"many[{number}]", NOW + 45 + number)]
+    events.append(began("many[5]", NOW + 90))
+    known = learn(plan.name, plan.digest, records, (), "x", {"m": Price(100.0, 500.0, 10.0, 125.0)}.get)
+
+    def estimates(step: StepState) -> tuple[float | None, float | None]:
+        return (40.0, 0.5) if step.id == "told" else (None, None)
+
+    return state_of(plan, *events), known, Surroundings(gates={"t": Gate(places=2)}, estimates=estimates)
+
+
+def test_d7_the_figures_of_an_execution_on_its_way() -> None:
+    state, known, around = half_way()
+    found = Outlook(state, NOW + 100, known, around).forecast()
+    assert (found.elapsed_s, found.done, found.runs, found.unchanged, found.samples) == (100.0, 0.209, 30, 12, 500)
+    assert (found.origins, found.estimated) == ({"step": 9, "estimate": 1, "tool": 1}, ("told",))
+    assert (found.priced, found.unpriced, found.unknown, found.uncounted, found.overdue) == (
+        ("review",),
+        (),
+        (),
+        (),
+        (),
+    )
+    assert (found.approvals, found.approval_s, found.low_confidence) == (1, 314.5, False)
+    assert found.raw == pytest.approx((243.221, 331.955, 446.661), rel=1e-5)
+    assert found.left == pytest.approx(found.raw), "nothing was learned about forecasts yet"
+    assert found.usd == pytest.approx((1.114595, 1.568545, 2.414875), rel=1e-5)
+    assert (found.spent_usd, found.usd_raw) == (0.125, None), "a tool's own estimate is not scored"
+    times = {
+        "runs": (0.0, 19.28, 39.18),
+        "many": (0.0, 26.88, 52.24),
+        "listed": (23.75, 83.13, 146.83),
+        "again": (47.51, 82.74, 183.88),
+        "write": (0.0, 198.43, 270.38),
+        "review": (198.43, 319.33, 403.98),
+        "told": (198.43, 250.09, 362.01),
+        "new": (250.09, 280.86, 409.94),
+        "asks": (99.18, 118.39, 202.72),
+        "after": (17.67, 27.5, 42.33),
+    }
+    by_step = Outlook(state, NOW + 100, known, around).by_step()
+    assert by_step.keys() == times.keys(), "`maybe` is skipped more often than not"
+    assert all(by_step[name] == pytest.approx(one, abs=0.006) for name, one in times.items()), by_step
+    late = Outlook(state, NOW + 700, known, around).forecast()
+    assert late.left == pytest.approx((441.2256, 1322.7498, 5709.4629), rel=1e-5)
+    assert (late.overdue, late.low_confidence) == (("runs", "many", "write"), True)
+
+
+def test_d7_the_figures_of_a_calibrated_execution() -> None:
+    state, known, around = half_way()
+    learned = Calibration([ScoredForecast(0, Band(5.0, 10.0, 20.0), 30.0)] * 9)
+    around = Surroundings(around.policy, around.gates, lambda _step: (None, None), learned, learned)
+    found = Outlook(state, NOW + 100, known, around).forecast()
+    assert found.raw == pytest.approx((234.9170, 327.3524, 449.4153), rel=1e-5)
+    assert found.left == pytest.approx((259.8718, 345.8400, 548.0091), rel=1e-5)
+    assert found.usd_raw == pytest.approx((0.7315620, 0.8905601, 1.0358408), rel=1e-5)
+    assert found.usd == pytest.approx((0.8968218, 1.0392144, 1.2634654), rel=1e-5)
+    assert (found.samples, found.origins) == (750, {"step": 9, "kind": 1, "tool": 1})
+    by_step = Outlook(state, NOW + 100, known, around).by_step()
+    assert by_step["write"] == pytest.approx((0.0, 207.79, 321.66), abs=0.006)
+    assert by_step["review"] == pytest.approx((207.79, 334.18, 484.36), abs=0.006), "stretched, as the whole is"
+
+
+def test_d7_the_figures_of_the_habits_of_steps() -> None:
+    _, known, _ = half_way()
+    repeats = [known.repeats(name) for name in ("again", "runs", "maybe", "never seen")]
+    assert repeats == pytest.approx([0.477320, 0.016132, 0.039177, 0.137121], rel=1e-4)
+    assert [known.skips(name) for name in ("maybe", "runs", "never seen")] == pytest.approx([0.661290, 0.5 / 31, 0])
+    assert (known.failures, known.person_s) == pytest.approx((0.137121, 314.5), rel=1e-5)
+
+
+def test_d7_the_habits_of_a_step_are_counted_over_the_runs_of_its_plan() -> None:
+    each, odd = seen("each", 10.0, items=2, attempts=3), seen("each", 10.0, items=9, attempts=90, person_s=5.0)
+    kept = seen("e", 1.0, status="skipped", attempts=2)
+    own = runs(61, kept, each, seen("b", 1.0, status="failed", person_s=9.0), seen("c", 0.0, attempts=0))
+    own[0] = msgspec.structs.replace(own[0], status="failed", digest="old")
+    own[1] = msgspec.structs.replace(own[1], digest="old")
+    itself = msgspec.structs.replace(run_of(99, odd), id="x")
+    elsewhere = [run_of(7, seen("d", 80.0), plan="other"), run_of(8, odd)]
+    elsewhere.append(msgspec.structs.replace(run_of(9, seen("e", 80.0), plan="other"), id="x"))
+    known = learn("test", "d", [itself, *own], elsewhere, "x")
+    assert (known.runs, known.unchanged, known.person_s) == (60, 59, 9.0)
+    assert known.habits["each"] == StepHabits(attempts=183, repeated=61, seen=61, counts=[2] * 60)
+    assert known.habits["b"] == StepHabits()
+    assert known.habits["c"] == StepHabits(seen=61)
+    assert known.habits["e"] == StepHabits(seen=61, skipped=61)
+    assert known.failures == pytest.approx((61 + 50 * 0.01) / (183 + 50))
+    assert sorted(known.seconds.steps) == [("other", "d"), ("test", "each")]
+    fewer = learn("test", "d", runs(3, seen("each", 1.0, items=4, attempts=2)))
+    assert fewer.failures == pytest.approx(0.5 / 56)
+    assert fewer.habits["each"].repeated == 0, "some were kept by a fork"

@@ -194,7 +194,7 @@ class Experience:
         weight = sum(weights)
         mean = sum([w * x for w, x in zip(weights, logs, strict=True)]) / weight
         squares = sum([w * (x - mean) ** 2 for w, x in zip(weights, logs, strict=True)])
-        size, slope, explained = _slope(seen, logs) if len(seen) >= SIZES else (0.0, 0.0, 0.0)
+        size, slope, explained = _slope(seen, logs)
         return _StepSummary(mean, weight, max(0.0, squares - explained * weight), size, slope, seen, logs)
 
     def _learn_runs(self, members: dict[StepKey, _StepSummary]) -> None:
@@ -209,18 +209,17 @@ class Experience:
                 away = (x - middle) / spread
                 if slope and one.size is not None:
                     away -= slope * (math.log(one.size + 1) - group.size) / spread
-                away = 4.0 if away > 4 else -4.0 if away < -4 else away
+                away = max(-4.0, min(4.0, away))
                 if one.run in runs:
                     runs[one.run].append(away)
                 else:
                     runs[one.run] = [away]
         products, pairs = 10 * self.share, 10.0
         for together in runs.values():
-            count = len(together)
-            if count > 1:  # a run's pairs are not independent of each other: each counts for less
-                total = sum(together)
-                products += (total * total - sum(x * x for x in together)) / count
-                pairs += count - 1
+            count, total = len(together), sum(together)
+            # A run's pairs are not independent of each other: each counts for less.
+            products += (total * total - sum(x * x for x in together)) / count
+            pairs += count - 1
         self.runs = len(runs)
         share = self.share = min(0.9, max(0.02, products / pairs))
         root, own = math.sqrt(share), math.sqrt(1 - share)
@@ -251,7 +250,7 @@ def _slope(seen: Sequence[Observation], logs: Sequence[float]) -> tuple[float, f
     middle = sum(size for size, _ in pairs) / len(pairs)
     mean = sum(x for _, x in pairs) / len(pairs)
     across = sum((size - middle) ** 2 for size, _ in pairs)
-    along = sum((size - middle) * (x - mean) for size, x in pairs)
+    along = sum((size - middle) * x for size, x in pairs)
     whole = sum((x - mean) ** 2 for _, x in pairs)
     if across < 0.05 * len(pairs) or whole <= 0 or along * along / (across * whole) < 0.3:
         return middle, 0.0, 0.0
@@ -302,9 +301,9 @@ def _table(deviations: list[float]) -> list[float]:
 def quantile(ordered: Sequence[float], q: float) -> float:
     """A quantile of sorted numbers, between its two neighbours."""
     place = q * len(ordered) - 0.5
-    below = max(0, min(len(ordered) - 1, math.floor(place)))
+    below = max(0, math.floor(place))
     above = min(len(ordered) - 1, below + 1)
-    part = max(0.0, min(1.0, place - below))
+    part = max(0.0, place - below)
     return ordered[below] * (1 - part) + ordered[above] * part
 
 

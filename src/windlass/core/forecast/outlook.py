@@ -147,8 +147,6 @@ class Outlook:
         stretches the whole, so that the last one ends with the forecast.
         """
         uncertain = {*self.unknown, *self.uncounted}
-        if len(uncertain) >= len(self._tasks):
-            return {}
         samples, found = simulate_tasks(self._work(traced=True), self._seed)
         raw = band_of(samples)
         left = self.around.times.apply(raw, bucket_of(self._done))

@@ -238,7 +238,7 @@ class _SampleRun:
                 else:
                     self._start(index, now)
             if not events:
-                return now
+                return max(0.0, now)  # the shortest times are below 0, by as much as others are too long
             now, index = heappop(events)
             if index >= count:
                 room += self._go_round(index, now)

@@ -210,8 +210,6 @@ def _unit(seconds: float) -> tuple[float, str]:
 
 def _count(number: float) -> str:
     """Two digits are all that a forecast has."""
-    if number >= 20 or number == 0:
-        return f"{number:.0f}"
     return f"{number:.0f}" if number >= 2 else f"{number:.1f}".removesuffix(".0")
 
 
