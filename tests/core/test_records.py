@@ -151,6 +151,7 @@ def test_d7_a_pause_in_a_wait_for_a_retry_counts_as_a_pause() -> None:
     paused = record_of(state)
     assert (paused.status, paused.ended, paused.took_s) == ("paused", 15.0, 5.0)
     assert waits(paused.steps[0]) == (0.0, 3.0, 0.0, 2.0)
+    assert (paused.steps[0].status, paused.steps[0].category) == ("waiting", ""), "it has not failed"
     state.apply(ev.ExecutionResumed(1000.0, "d"))
     ran(state, "a", 1001.0, 1003.0, attempt=2)
     record = finished(state, 1003.0)
@@ -177,6 +178,39 @@ def test_d7_items_of_a_foreach_are_summed_up_under_their_step() -> None:
     state.apply(ev.StepCompleted(12.0, "each", []))
     (step,) = finished(state, 12.0).steps
     assert (step.step, step.items, step.attempts, step.worked_s) == ("each", 3, 3, 6.0)
+
+
+def test_d7_a_question_about_a_foreach_and_those_of_its_items_count_together() -> None:
+    state = begun({"id": "each", "run": "echo", "foreach": [1], "approve": "always"})
+    state.apply(asked("each", 10.0))
+    state.apply(ev.ApprovalAnswered(15.0, "each", "digest", True, "me"))
+    state.apply(ev.StepExpanded(15.0, "each", [1]))
+    state.apply(asked("each[0]", 16.0))
+    state.apply(ev.ApprovalAnswered(26.0, "each[0]", "digest", True, "me"))
+    ran(state, "each[0]", 26.0, 28.0)
+    state.apply(ev.StepCompleted(28.0, "each", []))
+    (step,) = finished(state, 28.0).steps
+    assert waits(step) == (0.0, 0.0, 15.0, 2.0)
+
+
+def test_d7_a_foreach_that_is_tried_again_has_not_failed() -> None:
+    failure = Failure(Category.LOGIC, "no")
+    state = begun({"id": "each", "run": "echo", "foreach": [1]})
+    state.apply(ev.StepExpanded(10.0, "each", [1]))
+    failed(state, "each[0]", 10.0, 11.0)
+    state.apply(ev.StepFailed(11.0, "each[0]", failure))
+    state.apply(ev.StepFailed(11.0, "each", failure))
+    state.apply(ev.ExecutionPaused(12.0, "pause"))
+    assert [step.category for step in record_of(state).steps] == ["logic"]
+    state.apply(ev.StepRetried(13.0, "each"))
+    assert [step.category for step in record_of(state).steps] == [""]
+
+
+def test_d7_an_agent_that_never_began_has_the_role_of_the_plan() -> None:
+    for named, role in (({"agent": "developer"}, "developer"), ({}, "")):
+        state = begun({"id": "ask", "prompt": "x", **named})
+        state.apply(ev.StepSkipped(10.0, "ask", "its condition"))
+        assert finished(state, 11.0).steps[0].role == role
 
 
 def test_d7_an_unknown_cost_is_not_nothing() -> None:

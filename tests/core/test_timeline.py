@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from core_plans import plan_of
 
 from windlass.core import events as ev
 from windlass.core.timeline import Stretch, Timeline
@@ -67,3 +69,19 @@ def test_i4_a_crash_ends_the_attempts_of_the_dead_driver_with_its_last_event() -
     assert lost
     assert [pause.outcome for pause in timeline.pauses] == ["crash", "decision"]
     assert timeline.state.status is ExecutionStatus.COMPLETED
+
+
+def test_i4_a_step_that_a_changed_plan_left_out_has_no_stretches_any_more() -> None:
+    before, after = plan_of({"id": "a"}, {"id": "b"}), plan_of({"id": "a"})
+    timeline = Timeline(ev.ExecutionCreated(1.0, id="x", plan=msgspec.Raw(before.encoded), inputs={}, workdir="/"))
+    timeline.apply(ev.ExecutionStarted(1.0, "d"))
+    for step in "ab":
+        timeline.apply(ev.AttemptStarted(2.0, step, 1, "t", {}, "none"))
+        timeline.apply(ev.AttemptStopped(3.0, step, 1, "paused"))
+    timeline.apply(ev.ExecutionPaused(4.0, "pause"))
+    timeline.apply(ev.ExecutionReplanned(5.0, msgspec.Raw(after.encoded), ev.Source()))
+    assert timeline.stretches == {"a": [Stretch("work", 2.0, 3.0, 1, "paused")]}
+
+
+def test_i4_a_stretch_is_an_array_in_json() -> None:
+    assert msgspec.json.encode(Stretch("work", 1.0, None, 2)) == b'["work",1.0,null,2,""]'

@@ -73,7 +73,7 @@ class Timeline:
             self.stretches = {step: found for step, found in self.stretches.items() if step in state.steps}
         step = getattr(event, "step", None)
         if step is not None:
-            self.places[step] = (self.places.get(step, (state.seq, 0))[0], state.seq)
+            self.places[step] = (self.places.get(step, (state.seq, state.seq))[0], state.seq)
         found = state.steps.get(step) if step is not None else None
         if found is None or isinstance(event, ev.StepSkipRequested):
             for name in [*self._waits]:
