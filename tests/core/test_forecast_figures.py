@@ -95,6 +95,8 @@ def test_d7_growth_counts_where_it_explains_three_tenths_of_the_differences(nois
         amount = math.sqrt(size) * math.exp(away)
         seen.append(Observation(f"r{number}", ("p", "a"), COMMAND, "command", amount, size))
     assert Experience.of(seen).grows(("p", "a")) is grows
+    same_time = [Observation(f"r{n}", ("p", "b"), COMMAND, "command", 4.0, 10 * 2**n) for n in range(8)]
+    assert not Experience.of(same_time).grows(("p", "b"))
 
 
 def test_d7_the_figures_of_how_hard_a_run_is() -> None:

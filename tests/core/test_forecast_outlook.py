@@ -663,14 +663,15 @@ def test_c7_the_steps_that_are_left_have_their_own_times() -> None:
     assert all(one.begins <= one.ends <= one.late for one in found.values())
 
 
-def test_c7_the_last_step_ends_with_the_calibrated_forecast() -> None:
+@pytest.mark.parametrize("whole", [30.0, 0.3])
+def test_c7_the_last_step_ends_with_the_calibrated_forecast(whole: float) -> None:
     plan = chain("a", "b")
-    known = knowledge(plan, *runs(20, seen("a", 10.0), seen("b", 20.0)))
-    longer = Calibration([ScoredForecast(0, Band(25.0, 30.0, 36.0), 60.0)] * 50)
+    known = knowledge(plan, *runs(20, seen("a", whole / 3), seen("b", whole * 2 / 3)))
+    longer = Calibration([ScoredForecast(0, Band(whole / 1.2, whole, whole * 1.2), whole * 2)] * 50)
     outlook = Outlook(state_of(plan), NOW, known, Surroundings(times=longer))
     left = outlook.forecast().left
     assert left is not None
-    assert left.middle > 30.4
+    assert left.middle > 1.01 * whole
     last = outlook.by_step()["b"]
     assert (last.ends, last.late) == pytest.approx((left.middle, left.high), rel=0.05)
 
