@@ -39,11 +39,14 @@ def served(project: Project, windlass: Windlass, until: Any) -> Iterator[dict[st
     assert server.ended().code in (0, 130), str(server.err)
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
 @BOTH_ERAS
-async def test_i2_a_client_with_the_token_has_the_tools(project: Project, served: dict[str, str], mode: str) -> None:
+async def test_i2_a_client_with_the_token_has_the_tools(
+    project: Project, served: dict[str, str], mode: str, path: str
+) -> None:
     token = Path(served["token_file"]).read_text().strip()
     async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
-        async with Client(streamable_http_client(f"{served['address']}/mcp", http_client=http), mode=mode) as mcp:
+        async with Client(streamable_http_client(f"{served['address']}{path}", http_client=http), mode=mode) as mcp:
             plan = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi"}]}
             seen = shown(await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60}))
     assert (seen["status"], seen["steps"][0]["output"]["stdout"]) == ("completed", "hi")

@@ -132,7 +132,11 @@ class Plans:
         if not found.missing or anyway:
             return [*found.missing, *found.doubtful]
         listed = "\n".join(f"  - {line}" for line in found.missing)
-        advice = (*found.advice, "see what is installed: windlass doctor", "start it all the same: `anyway` (windlass run --anyway)")
+        advice = (
+            *found.advice,
+            "see what is installed: windlass doctor",
+            "start it all the same: `anyway` (windlass run --anyway)",
+        )
         raise UsageError(f"this plan cannot run here, so nothing was started:\n{listed}", advice=advice)
 
     async def find_prerequisites(self, plan: Plan | LoadedPlan, workdir: Path | str | None = None) -> Prerequisites:

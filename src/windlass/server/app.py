@@ -97,5 +97,6 @@ def create_routes(service: Service) -> FastAPI:
     app.router.routes += stream_routes(service.feed).routes
     app.router.routes += [*login_routes(service.access), *approval_pages(service.engine, service.access)]
     app.router.routes += hook_routes(hooks, service.engine, service.triggers, service.delivered)
-    app.router.routes += [Route("/mcp", endpoint=mcp), *dashboard_routes()]
+    app.router.routes += [Route(path, endpoint=mcp) for path in ("/mcp", "/mcp/")]  # clients are configured with either
+    app.router.routes += dashboard_routes()
     return app

@@ -27,7 +27,7 @@ __all__ = ["JsonLines", "RequestLog", "log_ids", "log_to"]
 
 NO_ROUTE = "(none)"
 REQUEST_ID = b"x-request-id"
-_FIXED = PUBLIC | {"/mcp"}
+_FIXED = PUBLIC | {"/mcp", "/mcp/"}
 """Paths of routes that do not name themselves in the scope."""
 _log = logging.getLogger("windlass.server")
 
