@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import psycopg
 from waiting import PATIENCE
 
@@ -83,6 +84,21 @@ class PostgresServer:
     def restart(self, how: str = "fast") -> None:
         self.stop(how)
         self.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It hangs: connections stay open, and nothing is answered."""
+        first = psutil.Process(int((self.folder / "postmaster.pid").read_text().split()[0]))
+        processes = [first]
+        first.suspend()  # it starts no further ones
+        try:
+            processes += first.children()
+            for process in processes[1:]:
+                process.suspend()
+            yield
+        finally:
+            for process in processes:
+                process.resume()
 
     def _control(self, *words: str) -> None:
         given = ("-w", "-D", str(self.folder), *words)

@@ -1,6 +1,7 @@
 """A PostgreSQL database as the journal, the ledger and the outbox use it: connections, transactions, errors.
 
-A server that is away for a while is waited for, with growing pauses. A transaction whose connection broke before its
+A server that is away for a while is waited for, with growing pauses; so is one that keeps a statement without an answer
+and takes no new session, because it or the network hangs. A transaction whose connection broke before its
 commit was sent is done again. If it broke after that, its number in the table `commits` tells what became of it, so
 that nothing is lost and nothing is written twice.
 """
@@ -13,7 +14,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -30,13 +31,15 @@ from windlass.homes.journal_url import PostgresUrl
 from windlass.journal.database import FAULTS, SqlConnection
 from windlass.journal.postgres_schema import LOCKS, SCHEMA_VERSION, has_schema, migrate
 
-__all__ = ["PostgresConnection", "PostgresDatabase", "is_lost", "prepare_database"]
+__all__ = ["SILENCE", "PostgresConnection", "PostgresDatabase", "is_lost", "prepare_database"]
 
 T = TypeVar("T")
 _log = logging.getLogger("windlass.journal")
 
 PATIENCE = 60.0
 """Seconds to wait for a server that does not answer."""
+SILENCE = 10.0
+"""Seconds without an answer to a statement after which a new session is tried: the server may be slow, or hang."""
 LONGEST_PAUSE = 2.0
 """Seconds between two tries, at most."""
 TRIES = 5
@@ -98,6 +101,38 @@ def _values(parameters: Any) -> Any:
     if isinstance(parameters, Mapping):
         return {name: _storable(value) for name, value in parameters.items()}
     return [_storable(value) for value in parameters]
+
+
+class _Session(psycopg.Connection[Any]):
+    """Ends itself when a statement has no answer and the server takes no new session."""
+
+    url: PostgresUrl
+    options: Mapping[str, Any]
+
+    def wait(self, gen: Generator[Any, Any, T], *words: Any, **named: Any) -> T:
+        return super().wait(self._watched(gen), *words, **named)
+
+    def _watched(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        asked = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() - asked >= SILENCE:
+                    self._try_anew()
+                    asked = time.monotonic()
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _try_anew(self) -> None:
+        try:
+            psycopg.connect(self.url.secret, **self.options).close()
+        except psycopg.OperationalError as error:
+            if _is_away(error):
+                self.pgconn.finish()
+                raise
+        _log.warning("waiting for %s: it takes connections, and a statement has no answer yet", self.url)
 
 
 class PostgresConnection:
@@ -190,6 +225,10 @@ class PostgresDatabase:
                 fault_point(self.points[1])
             try:
                 return int(db.session.execute(statement, values, prepare=True).rowcount)
+            except errors.UniqueViolation:
+                if doubtful and is_done(db):  # the server was still at the one before
+                    return rows
+                raise
             except psycopg.Error as error:
                 if not is_lost(db.session, error):
                     raise
@@ -299,8 +338,8 @@ class PostgresDatabase:
 
     def _patiently(self, use: Callable[[PostgresConnection], T]) -> T:
         """Use the session; with a new one as often as it breaks, until patience ends."""
-        give_up = time.monotonic() + self._patience
-        pauses = _pauses()
+        began = time.monotonic()
+        pauses, warned = _pauses(), False
         while True:
             try:
                 if self.connection is not None and self.connection.session.closed:  # the loop has seen it break
@@ -317,11 +356,13 @@ class PostgresDatabase:
                 self._drop()
                 if not _is_away(error):
                     raise self.meaning(error) from error
-                if time.monotonic() >= give_up:
+                waited = time.monotonic() - began
+                if waited >= self._patience:
                     raise self._gave_up(error) from error
                 pause = next(pauses)
-                if pause >= LONGEST_PAUSE:
+                if waited >= LONGEST_PAUSE and not warned:
                     _log.warning("waiting for %s: %s", self._url, self._url.hide(_first_line(error)))
+                    warned = True
                 time.sleep(pause)
             except psycopg.Error as error:
                 if isinstance(error, errors.UniqueViolation | errors.DeadlockDetected | errors.SerializationFailure):
@@ -337,7 +378,10 @@ class PostgresDatabase:
         return error if isinstance(error, JournalError | Conflict) else _meaning(error, self._url)
 
 
-_ADVICE = ("check that the server runs and can be reached, then: windlass resume ID",)
+_ADVICE = (
+    "check that the server runs and can be reached, then repeat the command",
+    "go on with an execution that was cut off: windlass resume ID",
+)
 
 
 def _pauses() -> Iterator[float]:
@@ -364,7 +408,8 @@ def connect(url: PostgresUrl) -> psycopg.Connection[Any]:
         "keepalives_count": 3,
     }
     missing = {name: value for name, value in usual.items() if name not in given}
-    session = psycopg.connect(url.secret, autocommit=True, cursor_factory=_Cursor, **missing)
+    session = _Session.connect(url.secret, autocommit=True, cursor_factory=_Cursor, **missing)
+    session.url, session.options = url, missing
     try:
         session.adapters.register_loader("numeric", _Number)
         session.execute(_SESSION)

@@ -2,7 +2,8 @@
 
 An execution that nobody else keeps company waits for one statement in each step; two threads that wake each other
 take nearly as long as the server does. What is not answered as it should be is left to the writer's thread, which
-knows what became of a statement whose session broke, waits for a server that is away and finds the right error.
+knows what became of a statement whose session broke, waits for a server that is away and finds the right error. So is
+one that has no answer for a while: the server or the network may hang.
 
 The session is the writer's: `send` is called only while the thread has nothing to do, and `let_go` before it has.
 """
@@ -19,7 +20,7 @@ from psycopg import errors, pq
 from windlass.faults import fault_point
 from windlass.journal.append import Known, PendingAppend
 from windlass.journal.postgres_append import MOST, rows_alone, statement
-from windlass.journal.postgres_database import PostgresConnection, PostgresDatabase, is_lost
+from windlass.journal.postgres_database import SILENCE, PostgresConnection, PostgresDatabase, is_lost
 from windlass.journal.rows import EventRow
 
 __all__ = ["QuickAppends"]
@@ -38,6 +39,9 @@ class QuickAppends:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched = -1
         """The socket that the loop watches."""
+        self._sent_at = 0.0
+        self._silence: asyncio.TimerHandle | None = None
+        """Ends a wait without an answer."""
         self._request: PendingAppend | None = None
         self._rows: list[EventRow] = []
         self._connection: PostgresConnection | None = None
@@ -69,6 +73,9 @@ class QuickAppends:
             self._loop.remove_reader(self._watched)
             self._loop.remove_writer(self._watched)
             self._watched = -1
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
 
     def _watch(self, socket: int) -> None:
         if self._watched != socket:
@@ -76,6 +83,23 @@ class QuickAppends:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(socket, self._readable)
             self._watched = socket
+        assert self._loop is not None
+        self._sent_at = self._loop.time()
+        if self._silence is None:
+            self._silence = self._loop.call_later(SILENCE, self._look_for_silence)
+
+    def _look_for_silence(self) -> None:
+        """Leave an append that was sent long ago to the thread, with a new session."""
+        assert self._loop is not None
+        self._silence = None
+        if self._connection is None:
+            return
+        if self._loop.time() < self._sent_at + SILENCE:
+            self._silence = self._loop.call_at(self._sent_at + SILENCE, self._look_for_silence)
+            return
+        self.let_go()
+        self._connection.session.close()
+        self._end(False, doubtful=True)
 
     def _send(self) -> None:
         """Send the statement, or first its preparation."""
