@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import psycopg
 from waiting import PATIENCE
 

@@ -42,6 +42,7 @@ class TemporalCluster:
 
         self.driver = TEMPORAL
         self.table = table
+        self._address = address
         self._target, _, self._namespace = address.partition("/")
         self._client: Client | None = None
         self._name = ""
@@ -51,20 +52,31 @@ class TemporalCluster:
         if not await self.table.lines():
             raise UsageError(
                 "there is no worker to run it, so nothing was started",
-                advice=(f"start one, on any machine: windlass worker --temporal {self._target} --journal URL",),
+                advice=(f"start one, on any machine: windlass worker --temporal {self._address} --journal URL",),
             )
 
     async def client(self) -> Client:
         if self._client is None:
+            from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
             from temporalio.client import Client
             from temporalio.envconfig import ClientConfig
+            from temporalio.service import RPCError, RPCStatusCode
 
             given = ClientConfig.load_client_connect_config()
             given["target_host"] = self._target
             if self._namespace:
                 given["namespace"] = self._namespace
             try:
-                self._client = await Client.connect(**given)
+                client = await Client.connect(**given)
+                wanted = DescribeNamespaceRequest(namespace=client.namespace)
+                await client.workflow_service.describe_namespace(wanted)
+            except RPCError as error:  # another refusal is met again, and told, where the namespace is used
+                if error.status == RPCStatusCode.NOT_FOUND:
+                    name, create = client.namespace, "temporal operator namespace create --namespace"
+                    raise UsageError(
+                        f"the Temporal server {self._target} has no namespace {name}",
+                        advice=(f"create it: {create} {name} --address {self._target}",),
+                    ) from error
             except RuntimeError as error:
                 said = re.search(r'message: "([^"]+)"', str(error))
                 reason = said[1] if said else str(error).splitlines()[0][:300]
@@ -75,6 +87,7 @@ class TemporalCluster:
                         "read about it: windlass docs cluster",
                     ),
                 ) from error
+            self._client = client
         return self._client
 
     async def queue(self, tag: str = "", worker: str = "") -> str:
