@@ -47,3 +47,7 @@ def test_j2_a_plan_runs_by_tls_alone_and_strangers_certificates_are_refused(
     said, _ = secured.begin("workers").communicate()
     assert "the server's certificate is not trusted" in said
     assert "sslrootcert=FILE" in said
+    secured.env["WINDLASS_JOURNAL"] = secured.journal.split("&sslrootcert")[0]
+    said, _ = secured.begin("workers").communicate()
+    assert "nothing says which certificates to trust" in said
+    assert "sslrootcert=FILE" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -311,11 +312,33 @@ def test_a_user_without_rights_is_told_so(postgres_server: PostgresServer) -> No
     [
         ("postgresql://postgres@/nowhere?host={}", "no such database"),
         ("postgresql://nobody@/x?host={}", "no such user"),
+        ("postgresql://postgres@db.example/postgres", "the host is not known"),
+        ("postgresql://postgres@/postgres?host={}&port=abc", 'cannot be used: invalid integer value "abc"'),
+        ("postgresql://postgres@/postgres?host={}&sslmode=yes", 'cannot be used: invalid sslmode value: "yes"'),
     ],
 )
-def test_a_wrong_address_is_an_error_at_once(postgres_server: PostgresServer, address: str, text: str) -> None:
-    with pytest.raises(JournalError, match=text):
+def test_a_wrong_address_is_an_error_at_once(
+    postgres_server: PostgresServer, address: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_asked: Any, **_how: Any) -> None:  # nobody is asked for a name
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(JournalError, match=text) as caught:
         prepare_database(PostgresUrl(address.format(postgres_server.folder)))
+    assert "log" not in caught.value.advice[0]
+
+
+def test_a_schema_that_is_not_there_is_an_error_whose_advice_helps(postgres_server: PostgresServer) -> None:
+    with postgres_server.database(empty=True) as address:
+        url = PostgresUrl(f"{address}&options=-csearch_path%3Dwindlass")
+        with pytest.raises(JournalError, match="no schema") as caught:
+            prepare_database(url)
+        make = caught.value.advice[0].split("make it: ")[1].split(";")[0]
+        name = address.split("/")[3].split("?")[0]
+        postgres_server.run(make.replace("NAME", "windlass"), name)
+        prepare_database(url)
+        assert postgres_server.run("SELECT count(*) FROM windlass.executions", name) == [(0,)]
 
 
 def test_a_wrong_password_is_an_error_at_once_that_does_not_show_it(own_server: PostgresServer) -> None:

@@ -422,7 +422,10 @@ def connect(url: PostgresUrl) -> psycopg.Connection[Any]:
         if version < SCHEMA_VERSION and (foreign := migrate(session)):
             raise JournalError(
                 f"{url} has tables of another program ({', '.join(foreign)}); nothing was changed",
-                advice=("use a database, or a schema, of its own: …?options=-csearch_path%3Dwindlass",),
+                advice=(
+                    "use a database of its own",
+                    "or a schema: CREATE SCHEMA windlass, and in the address …?options=-csearch_path%3Dwindlass",
+                ),
             )
     except BaseException:
         session.close()
@@ -473,8 +476,10 @@ def _meaning(error: Exception, url: PostgresUrl) -> JournalError:
         ('database "', f"{url}: there is no such database", "create it: createdb NAME"),
         ('role "', f"{url}: there is no such user", "create it: createuser NAME"),
         ("certificate verify failed", f"{url}: the server's certificate is not trusted", _TRUST),
-        ("could not translate host", f"{url}: the host is not known", "check the name of the host in the address"),
-        ("no schema has been selected", f"{url}: the user has no schema to create tables in", _RIGHTS),
+        ("resolve host", f"{url}: the host is not known", "check the name of the host in the address"),
+        ("root certificate file", f"{url}: nothing says which certificates to trust", _TRUST),
+        ("connection is bad: ", f"{url} cannot be used: {shown.partition('is bad: ')[2]}", "correct the address"),
+        ("no schema has been selected", f"{url}: there is no schema to create tables in", _SCHEMA),
         ("read-only transaction", f"{url}: the server only reads (a standby?)", "name the primary server"),
     ):
         if sign in text and (kind != "42501"):
@@ -488,6 +493,7 @@ def _meaning(error: Exception, url: PostgresUrl) -> JournalError:
     return JournalError(f"{url} could not be used: {shown}", advice=("check the server's log",))
 
 
+_SCHEMA = "make it: CREATE SCHEMA NAME; or let the user in: GRANT USAGE, CREATE ON SCHEMA NAME TO USER"
 _RIGHTS = "grant them: GRANT USAGE, CREATE ON SCHEMA public TO USER"
-_TRUST = "name the file of the authority that signed it: …&sslrootcert=FILE"
+_TRUST = "name the file of the authority that signed the server's: …&sslrootcert=FILE; or trust the system's: =system"
 _PASSWORD = "give it in ~/.pgpass, in PGPASSWORD or in WINDLASS_JOURNAL; in an argument, others can see it"
