@@ -50,6 +50,11 @@ class PostgresServer:
             self.run(f"ALTER SYSTEM SET {setting}")
         self.run("SELECT pg_reload_conf()")
 
+    @property
+    def programs(self) -> Path:
+        """The folder of `pg_dump` and the like."""
+        return Path(self._server.bin_path)
+
     def address(self, database: str = "postgres", user: str = "postgres") -> str:
         return f"postgresql://{user}@/{database}?host={self.folder}"
 

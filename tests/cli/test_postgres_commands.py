@@ -103,6 +103,7 @@ def test_a_wrong_address_is_refused_before_anything_runs(windlass: Any, project:
 def test_what_works_on_files_alone_is_refused_by_name(windlass: Any, project: Any, postgres: str) -> None:
     windlass("run", project.plan(PLAN), "--journal", postgres)
     assert "pg_dump" in windlass("backup", "copy.tar", "--journal", postgres, code=2).err
+    assert "pg_amcheck --install-missing" in windlass("doctor", "--deep", "--journal", postgres, code=1).out
 
 
 def test_an_error_names_the_database_without_the_password(windlass: Any, project: Any, postgres: str) -> None:

@@ -45,7 +45,7 @@ def backup(
 
     if home:
         remember_home(home)
-    refuse_postgres("backup", "write a dump: pg_dump --format=custom; the home's files: tar")
+    refuse_postgres("backup", "write a dump: pg_dump --format=custom --file=FILE URL; the home's files: tar")
     written = write_backup(find_home(home), file, now=SystemClock().now(), artifacts=artifacts, force=force)
     if as_json:
         print_json({"path": str(written.path), "bytes": written.size, **_figures(written.checked)})

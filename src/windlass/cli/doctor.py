@@ -169,7 +169,9 @@ def _deep(folder: Path) -> list[Finding]:
     from windlass.journal.deepcheck import check_home
 
     try:
-        refuse_postgres("doctor --deep", "check the tables themselves: pg_amcheck DATABASE")
+        refuse_postgres(
+            "doctor --deep", "check the tables themselves, as a superuser: pg_amcheck --install-missing DATABASE"
+        )
         checked = check_home(folder)
     except WindlassError as error:
         return [Finding("deep check", False, error.message, "; ".join(error.advice))]
