@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,17 @@ def test_what_works_on_files_alone_is_refused_by_name(windlass: Any, project: An
     windlass("run", project.plan(PLAN), "--journal", postgres)
     assert "pg_dump" in windlass("backup", "copy.tar", "--journal", postgres, code=2).err
     assert "pg_amcheck --install-missing" in windlass("doctor", "--deep", "--journal", postgres, code=1).out
+
+
+@pytest.mark.parametrize("command", ["fork @last --from a", "fork @last --from a --detach", "checkpoint @last"])
+def test_j2_a_folder_without_a_home_goes_on_with_executions_of_others_in_a_home_of_the_users_own(
+    windlass: Any, project: Any, postgres: str, command: str
+) -> None:
+    windlass("run", project.plan(PLAN), "--journal", postgres)
+    shutil.rmtree(project.home)
+    windlass(*command.split(), "--journal", postgres)
+    windlass("list", "--journal", postgres)
+    assert (project.home / ".gitignore").exists()
 
 
 def test_an_error_names_the_database_without_the_password(windlass: Any, project: Any, postgres: str) -> None:

@@ -172,11 +172,6 @@ def make_home(folder: Path) -> None:
     try:
         prepare_home(folder)
         (folder / "executions").mkdir(mode=0o700, exist_ok=True)
-        ignore = folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text(
-                "*\n!config.toml\n!agents/\n!composed-tools/\n!composed-tools/*.js\n!composed-tools/*.json\n"
-            )
     except OSError as error:
         raise JournalError(
             f"the home {folder} cannot be created: {error.strerror}",

@@ -11,6 +11,7 @@ from windlass.cli.session import out, print_json, say, suggest
 from windlass.core import events as ev
 from windlass.engine.engine import Engine
 from windlass.errors import WindlassError
+from windlass.homes import prepare_home
 
 __all__ = ["drive_elsewhere", "offer_orphans", "resume_expired", "send_off", "start_driver", "stopped_since"]
 
@@ -42,6 +43,7 @@ async def drive_elsewhere(engine: Engine, execution: str, *, yes: bool = False, 
 
 async def start_driver(engine: Engine, execution: str, *, yes: bool = False, no_wait: bool = False) -> Path:
     """Start a process of its own that drives the execution and outlives this one. Gives its log once it has begun."""
+    prepare_home(engine.home)  # a journal in PostgreSQL has executions of other homes
     folder = engine.home / "executions" / execution
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = folder / "driver.log"

@@ -34,6 +34,7 @@ from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
 from windlass.engine.resuming import changed_plan
 from windlass.errors import NotPermitted, UsageError
+from windlass.homes import prepare_home
 from windlass.plan.model import parse_duration
 
 __all__ = ["clean_damaged", "register"]
@@ -50,7 +51,9 @@ def checkpoint(execution: ExecutionId, as_json: AsJson = False, home: Home = Non
     """Write an execution to a portable file and print its path."""
 
     async def work(engine: Engine) -> int:
-        path = await engine.checkpoint(execution)
+        head = await engine.find(execution)
+        prepare_home(engine.home)  # a journal in PostgreSQL has executions of other homes
+        path = await engine.checkpoint(head.id)
         if as_json:
             print_json({"path": str(path)})
         else:

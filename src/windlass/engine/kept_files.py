@@ -26,6 +26,7 @@ from windlass.core.state import StepState
 from windlass.engine.contact import AttemptContext, AttemptOutput
 from windlass.engine.perform import AttemptFolders, AttemptRunner, Outcome
 from windlass.errors import Category, Failure
+from windlass.homes import prepare_home
 from windlass.ports import Meter, Whereabouts
 from windlass.ports.blobs import BlobError, BlobMissing, BlobStore
 from windlass.workspaces.bundles import bundle_of, drafts_of
@@ -152,6 +153,7 @@ class KeptFiles:
         """Bring the files of a manifest that are not here as they are there; with `only`, those that begin so."""
         source = kept.origin or execution
         manifest = msgspec.json.decode(await self._get(source, kept.manifest), type=Manifest)
+        await asyncio.to_thread(prepare_home, self._home)
         folders = self._folders(execution)
         limit = asyncio.Semaphore(AT_ONCE)
         for file in manifest.files:

@@ -120,6 +120,9 @@ def prepare_home(home: Path, env: Mapping[str, str] = os.environ) -> None:
     if not judgement.marked:
         mark_new_home(home, env)
         look_at(home, env).require()
+    ignore = home / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n!config.toml\n!agents/\n!composed-tools/\n!composed-tools/*.js\n!composed-tools/*.json\n")
 
 
 def _candidates(here: Path) -> Iterator[Path]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windlass.errors import JournalError
+from windlass.homes import prepare_home
 from windlass.homes.journal_url import PostgresUrl
-from windlass.journal.database import SqlConnection
+from windlass.journal.database import SqlConnection, translate
 from windlass.journal.postgres_database import PostgresDatabase
 from windlass.journal.presence import Presence
 
@@ -66,7 +67,8 @@ class LeasedPresence:
 
     def enlist(self, label: str = "") -> str:
         """A new driver of this process; alive until `leave`, death, or a silence of `LEASE` seconds."""
-        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with translate(self._home):
+            prepare_home(self._home)
         driver = self._local.enlist(label)
         self._mine.append(driver)
         database = PostgresDatabase(self._url)  # it is waited for: nobody may drive who is not known to be alive
