@@ -31,7 +31,7 @@ def test_c5_error_texts_say_what_is_wrong_in_the_same_form() -> None:
 
 
 OPTION = re.compile(r"(?<![\w-])--[a-z]")
-COMMAND = re.compile(r"\b(windlass|pip|git) |--version\b")
+COMMAND = re.compile(r"\b(windlass|pip|git) |--(version|address)\b")
 """A whole command with its program, or an option of another program."""
 AT_THE_TERMINAL = ("cli/", "journal/backup.py", "journal/stores.py", "plan/load.py")
 """What nothing but the command line reaches."""

@@ -159,7 +159,7 @@ def _adapting_once(kind: Any, name: str, provider: Any) -> Model:
     """The model, with the schemas of tools adapted to the provider once for all requests with the same tools: it would
     copy and walk every one of them for each request, which takes 5 ms for 37 tools."""
 
-    class AdaptingOnce(kind):  # type: ignore[misc]
+    class PreparedModel(kind):  # type: ignore[misc]
         _asked: ModelRequestParameters | None = None
 
         def customize_request_parameters(self, model_request_parameters: ModelRequestParameters) -> Any:
@@ -168,7 +168,7 @@ def _adapting_once(kind: Any, name: str, provider: Any) -> Model:
                 self._asked = model_request_parameters
             return self._adapted
 
-    made: Model = AdaptingOnce(name, provider=provider)
+    made: Model = PreparedModel(name, provider=provider)
     return made
 
 
