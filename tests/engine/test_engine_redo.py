@@ -80,7 +80,14 @@ async def test_d10_edits_that_the_step_cannot_have_are_refused_before_anything_i
     async with world.open() as engine:
         execution = await engine.start(Plan(steps=[Step(id="a", tool="work")]))
         seq = (await execution.wait()).seq
-        for how in ({"edits": {"wrod": "x"}}, {"runtime": "claude-code"}, {"model": "m"}, {"runtime": "nonsense"}):
+        same = {"word": {1: "a", "1": "b"}}
+        for how in (
+            {"edits": {"wrod": "x"}},
+            {"edits": same},
+            {"runtime": "claude-code"},
+            {"model": "m"},
+            {"runtime": "nonsense"},
+        ):
             with pytest.raises(UsageError):
                 await engine.retry(execution.id, "a", **how)
         assert (await engine.state(execution.id)).seq == seq

@@ -698,6 +698,7 @@ def test_b5_values_of_a_plan_from_python_that_json_cannot_hold_are_problems() ->
     endless: list[Any] = []
     endless += [endless, endless]
     given = {"path": "x", "a": object(), "b": ["\ud800"], "c": 10**5000, "d": endless, "good": [1.5, None, (True, 2)]}
+    given["e"] = [{1: "a", "1": "b"}]
     plan = Plan(
         inputs={"n": object()},
         steps=(Step(id="a", tool="files.write", with_=given), Step(id="b", run=["echo", "\ud800"])),
@@ -710,6 +711,7 @@ def test_b5_values_of_a_plan_from_python_that_json_cannot_hold_are_problems() ->
         "step a: `with.c`: a number of thousands of digits cannot be stored as JSON",
         "step a: `with.d[0]`: a list or mapping that holds itself cannot be stored as JSON",
         "step a: `with.d[1]`: a list or mapping that holds itself cannot be stored as JSON",
+        "step a: `with.e[0]`: the key 1 is not text",
         r"step b: `run[1]`: the text '\ud800' cannot be stored as JSON",
     ]
 

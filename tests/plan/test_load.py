@@ -367,6 +367,7 @@ def test_a_typed_input_that_does_not_fit_is_told(name: str, typed: str, message:
         ("anything", float("nan"), "cannot be stored as JSON"),
         ("names", [b"x"], "input names: a list cannot be stored as JSON"),
         ("text", "caf\udce9", "cannot be stored as JSON"),
+        ("options", {"m": {1: "a", "1": "b"}}, "input options: two keys of a mapping are the same as text: '1'"),
     ],
 )
 def test_a_value_given_in_python_must_fit_as_it_is(name: str, value: Any, message: str) -> None:

@@ -133,9 +133,10 @@ def test_what_is_not_there_is_told_and_never_made_up(template: str) -> None:
         ("{{ [1, 1, 2] | unique }}", [1, 2]),
         ("{{ {'a': 1}.items() }}", [["a", 1]]),
         ("{{ {'x': [1] | select} }}", {"x": [1]}),
+        ("{{ {2.5: 2, none: 3, true: 4} }}", {"2.5": 2, "null": 3, "true": 4}),
     ],
 )
-def test_b5_whatever_gives_items_is_a_list(template: str, value: Any) -> None:
+def test_b5_whatever_gives_items_is_a_list_and_every_key_is_text(template: str, value: Any) -> None:
     assert compile_value(template).render(SCOPE) == value
 
 
@@ -153,6 +154,7 @@ def test_b5_a_condition_on_a_filter_that_leaves_nothing_is_false() -> None:
         "{{ inputs['list'].append }}",
         "{{ 'a'.encode() }}",
         "{{ [inputs.nothing] }}",
+        "{{ {1: 'a', '1': 'b'} }}",
     ],
 )
 def test_b5_what_json_cannot_hold_is_a_template_problem(template: str) -> None:

@@ -240,8 +240,25 @@ LOOP.append(LOOP)
 
 @pytest.mark.parametrize(
     "value",
-    [Opaque(), Path("x"), [Opaque()], {"k": Opaque()}, LOOP, {(1, 2): 3}, "\ud800", ["\ud800"], lambda: 1, 10**5000],
-    ids=["object", "path", "list", "dict", "loop", "tuple key", "surrogate", "surrogates", "function", "5,000 digits"],
+    [
+        *(
+            Opaque(),
+            Path("x"),
+            [Opaque()],
+            {"k": Opaque()},
+            LOOP,
+            {(1, 2): 3},
+            "\ud800",
+            ["\ud800"],
+            lambda: 1,
+            10**5000,
+        ),
+        *([{1: "a", "1": "b"}], {"k": {2.5: 1, "2.5": 2}}),
+    ],
+    ids=[
+        *("object", "path", "list", "dict", "loop", "tuple key", "surrogate", "surrogates", "function", "5,000 digits"),
+        *("same keys", "same keys deeper"),
+    ],
 )
 async def test_i5_what_is_not_plain_data_fails_the_step_and_says_so(project: Project, value: Any) -> None:
     @tool

@@ -7,6 +7,7 @@ into an `Outcome`. It never raises but for cancellation, and never writes to the
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,10 +27,11 @@ from windlass.engine.gates.intake import Admission
 from windlass.engine.gates.terms import PLAIN
 from windlass.errors import CUT_OFF, ApprovalOutdated, Category, Failure, ToolError, classify
 from windlass.plan.model import Effect
+from windlass.plan.storable import unique_keys
 from windlass.ports import Call, Meter, Tool, Toolbox
 from windlass.process import MemoryPool, ProcessLost, Supervisor
 
-__all__ = ["AttemptFolders", "AttemptRunner", "Held", "Outcome", "storable"]
+__all__ = ["AttemptFolders", "AttemptRunner", "Held", "Outcome", "read_back", "storable"]
 
 MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
@@ -328,6 +330,7 @@ def storable(value: Any, tool: str) -> Outcome:
         return Outcome(value)
     try:
         encoded = _encode(value)
+        kept = read_back(encoded) if len(encoded) <= MAX_RESULT else None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         message = f"{tool} returned something that is not plain data: {error}"
         advice = ("return numbers, text, lists and dicts",)
@@ -340,7 +343,13 @@ def storable(value: Any, tool: str) -> Outcome:
     if b"null" in encoded and (place := _not_finite(msgspec.to_builtins(value, enc_hook=_dumped))) is not None:
         message = f"{tool} returned a number that is not finite{place and f' at {place}'}"
         return Outcome.failed(Failure(Category.LOGIC, message, advice=("return None or text for it",)))
-    return Outcome.done(_decode(encoded))
+    return Outcome.done(kept)
+
+
+def read_back(encoded: bytes) -> Any:
+    """The value of JSON that msgspec wrote. ValueError: an entry is lost, as of `{1: "a", "1": "b"}`."""
+    value = _decode(encoded)
+    return value if len(_encode(value)) == len(encoded) else json.loads(encoded, object_pairs_hook=unique_keys)
 
 
 def _not_finite(value: Any, place: str = "") -> str | None:

@@ -22,6 +22,7 @@ from windlass.engine.drivers import LocalDrivers
 from windlass.engine.inbox import to_events
 from windlass.engine.lookup import find_step
 from windlass.engine.observer import POLL, Observer
+from windlass.engine.perform import read_back
 from windlass.errors import Conflict, NotPermitted, UsageError
 from windlass.ids import new_id
 from windlass.plan.model import Step
@@ -189,7 +190,7 @@ def keepable(body: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(given: dict[str, Any], subject: str) -> dict[str, Any]:
     try:
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(given))
+        plain: dict[str, Any] = read_back(msgspec.json.encode(given))
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{subject} not plain data: {error}") from error
     return plain

@@ -258,8 +258,14 @@ def fitting_input(name: str, given: Any, default: Any) -> Any:
     except (TypeError, ValueError, RecursionError):
         hint = "an input is text, a number, true, false, null, or lists and mappings of these"
         raise NotAnInput(f"input {name}: {kind_of(value)} cannot be stored as JSON", hint) from None
-    # What the caller does with a list or a mapping later must not change what the steps are given.
-    return json.loads(written) if isinstance(value, dict | list | tuple) else value
+    if not isinstance(value, dict | list | tuple):
+        return value
+    from windlass.plan.storable import unique_keys  # most inputs are text and numbers
+
+    try:  # What the caller does with a list or a mapping later must not change what the steps are given.
+        return json.loads(written, object_pairs_hook=unique_keys)
+    except ValueError as error:
+        raise NotAnInput(f"input {name}: {error}", "write the keys of a mapping as text") from None
 
 
 def _meaning(name: str, given: Written, default: Any) -> Any:

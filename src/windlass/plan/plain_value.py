@@ -8,6 +8,8 @@ from typing import Any
 
 from windlass.plan.jinja import Undefined
 from windlass.plan.schema import kind_of
+from windlass.plan.storable import unique_keys
+from windlass.plan.template import as_text
 
 __all__ = ["plain_value"]
 
@@ -26,14 +28,10 @@ def plain_value(value: Any) -> Any:
         case float() if math.isfinite(value):
             return value
         case Mapping():
-            return {_key(key): plain_value(inner) for key, inner in value.items()}
+            return unique_keys([(str(as_text(plain_value(key))), plain_value(inner)) for key, inner in value.items()])
         case Iterable() if not isinstance(value, bytes):
             return [plain_value(inner) for inner in value]
     raise ValueError(f"it gives {kind_of(value)}, which is not plain data")
-
-
-def _key(key: Any) -> Any:
-    return plain_value(key) if isinstance(key, str | int | float) else str(key)
 
 
 def _whole(text: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from windlass.errors import Problem
@@ -10,7 +11,7 @@ from windlass.plan.model import Plan
 from windlass.plan.schema import kind_of
 from windlass.values import CheckedValue
 
-__all__ = ["unstorable_values"]
+__all__ = ["unique_keys", "unstorable_values"]
 
 DEEPEST = 100
 """Nested lists and mappings of a value."""
@@ -37,10 +38,21 @@ def _unstorable(value: Any, where: str, around: tuple[int, ...] = ()) -> Iterato
         if len(around) >= DEEPEST:
             yield where, f"nested deeper than {DEEPEST} levels"
             return
+        if isinstance(value, Mapping):
+            yield from ((where, f"the key {key!r:.80} is not text") for key in value if not isinstance(key, str))
         for place, inner in _parts(value):
             yield from _unstorable(inner, where + place, (*around, id(value)))
     elif not _is_storable(value):
         yield where, f"{kind_of(value)} cannot be stored as JSON"
+
+
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The mapping of the pairs, as a hook of `json.loads`. ValueError: a key stands twice, as for 1 and "1"."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"two keys of a mapping are the same as text: {twice!r:.80}")
+    return found
 
 
 def _parts(value: CheckedValue | Mapping[str, Any] | list[Any] | tuple[Any, ...]) -> Iterator[tuple[str, Any]]:

@@ -21,6 +21,7 @@ from typing import Any
 from windlass.engine.code.typings import declarations, key
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
+from windlass.plan.storable import unique_keys
 from windlass.ports import Call, Estimate, Health, Meter, Terms, Tool, ToolLike, as_tool, health_of
 from windlass.process import Supervisor
 from windlass.schemas import misfits, unusable
@@ -255,7 +256,7 @@ async def _works(tool: Tool, good: Mapping[str, Any], prepare: Prepare | None) -
             return [f"`execute` fails with good arguments: {type(error).__name__}: {error}"]
     found = [*_measured(call.meter)]
     try:
-        plain = json.loads(json.dumps(result, allow_nan=False))
+        plain = json.loads(json.dumps(result, allow_nan=False), object_pairs_hook=unique_keys)
     except (TypeError, ValueError) as error:
         return [*found, f"its result is not plain data: {error}"]
     returns = tool.returns
