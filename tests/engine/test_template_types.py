@@ -113,3 +113,20 @@ async def test_b5_a_value_that_no_journal_can_hold_does_not_end_the_execution(pr
         assert "half a character" in steps["each"]["error"]["message"]
     else:
         assert steps["use"]["output"] == steps["each"]["output"] == ["A"]
+
+
+@pytest.mark.parametrize("name", ["__class__", "_output", "__getitem__", "items", "__proto__", "not"])
+async def test_b5_whatever_a_step_or_an_input_may_be_called_it_can_be_read(project: Project, name: str) -> None:
+    plan = Plan(
+        inputs={name: "in"},
+        steps=[
+            Step(id=name, tool="give", with_={"value": "out"}),
+            Step(id="sole", tool="give", with_={"value": f"{{{{ steps.{name}.output }}}}"}),
+            Step(id="text", tool="give", with_={"value": f"{{{{ inputs.{name} }}}} {{{{ steps.{name}.output }}}}"}),
+            Step(id="when", tool="give", with_={"value": 1}, when=f"steps.{name}.status == 'completed'"),
+            Step(id="program", code=f"return [inputs.{name}, steps.{name}.output]"),
+        ],
+    )
+    async with windlass.open(tools=[give]) as engine:
+        result = await (await engine.start(plan)).result()
+    assert [step["output"] for step in result["steps"][1:]] == ["out", "in out", 1, ["in", "out"]]

@@ -14,7 +14,9 @@ from jinja2 import Environment, StrictUndefined, TemplateSyntaxError, Undefined,
 from jinja2.exceptions import SecurityError, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-__all__ = ["UNREADABLE", "Undefined", "UndefinedError", "chain", "environment", "names_in"]
+from windlass.plan.template import StepOutputs
+
+__all__ = ["UNREADABLE", "Undefined", "UndefinedError", "chain", "environment", "is_scalar", "names_in"]
 
 MAX_TEXT = 8 * 1024 * 1024
 """Longest text (or list) that arithmetic inside a template may make."""
@@ -28,8 +30,8 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**"})
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        # `output.items` means the key "items" of the data, not a method of dict.
-        if isinstance(obj, dict) and attribute in obj:
+        # `output.items` means the key "items" of the data, not a method of dict; `steps.__class__` is a step.
+        if isinstance(obj, dict | StepOutputs) and attribute in obj:
             return obj[attribute]
         return super().getattr(obj, attribute)
 

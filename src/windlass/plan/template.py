@@ -53,10 +53,17 @@ class TemplateProblem(Exception):
 class StepOutputs:
     """The `steps` of a scope that gives one step's output without making everything else that is known of the step.
 
-    The method's name is one that no template can reach.
+    Jinja2 looks for a step of a name before any attribute, so that each can be reached.
     """
 
     __slots__ = ()
+
+    def __contains__(self, name: object) -> bool:
+        raise NotImplementedError
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """Everything that templates see of the step. Raises KeyError."""
+        raise NotImplementedError
 
     def _output(self, name: str) -> Any:
         """Output of the step of that name. Raises KeyError."""
