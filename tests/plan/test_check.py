@@ -367,6 +367,26 @@ BAD = {
         "steps:\n  - {id: a, run: x}\n  - id: b\n    foreach: '{{ steps.a.output.stdout }}' #!\n    run: x\n",
         "step b: `foreach` needs a list, and `steps.a.output.stdout` of a command is none",
     ),
+    "items of a number": (
+        "steps:\n  - id: b\n    foreach: '3' #!\n    run: x\n",
+        "step b: `foreach` needs a list, and `3` is none",
+    ),
+    "items of a text": (
+        "steps:\n  - id: b\n    foreach: \"'a, b'\" #!\n    run: x\n",
+        "step b: `foreach` needs a list, and `'a, b'` is none",
+    ),
+    "items of a mapping": (
+        "inputs: {n: 1}\nsteps:\n  - id: b\n    foreach: \"{{ {'a': inputs.n} }}\" #!\n    run: x\n",
+        "step b: `foreach` needs a list, and `{{ {'a': inputs.n} }}` is none",
+    ),
+    "items of a comparison": (
+        "inputs: {n: 1}\nsteps:\n  - id: b\n    foreach: inputs.n > 1 #!\n    run: x\n",
+        "step b: `foreach` needs a list, and `inputs.n > 1` is none",
+    ),
+    "items of an input that is no list": (
+        "inputs: {hosts: 'a, b'}\nsteps:\n  - id: b\n    foreach: inputs.hosts #!\n    run: x\n",
+        "step b: `foreach` needs a list, and the input `hosts` is the text 'a, b'",
+    ),
     "a look at an unknown input": (
         "inputs: {since: v1}\nsteps:\n  - id: a\n    run: ['{{ inputs.sinse }}'] #!\n",
         "refers to `inputs.sinse`, which is not an input of this plan",
@@ -596,6 +616,16 @@ GOOD = {
           - {id: d, foreach: [1], pick: first, run: ["{{ steps.a.output.get('stdout') }}"]}
           - {id: e, tool: files.write, with: {path: "{{ steps.d.output.stdout }}"}}
           - {id: f, foreach: steps.e.output, run: ["{{ steps.e.output.any.thing }}"]}
+    """,
+    "lists of all kinds": """
+        inputs: {list: [1], any: null, number: 2}
+        steps:
+          - {id: a, foreach: inputs.list, run: x}
+          - {id: b, foreach: inputs.any, run: x}
+          - {id: c, foreach: "[1, inputs.number]", run: x}
+          - {id: d, foreach: "{{ range(inputs.number) }}", run: x}
+          - {id: e, foreach: "inputs.any or [2]", run: x}
+          - {id: f, foreach: "inputs.list + [2]", run: x}
     """,
     "hyphens": """
         inputs: {my-input: 1}

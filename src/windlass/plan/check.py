@@ -25,6 +25,7 @@ from windlass.plan.schema import explain, kind_of
 from windlass.plan.template import (
     Reference,
     TemplateProblem,
+    never_list,
     paths_in,
     plain_path,
     reference_of,
@@ -120,7 +121,7 @@ class _Meaning:
         self,
         steps: Sequence[Step | None],
         ids: Sequence[str | None],
-        inputs: Iterable[str] | None,
+        inputs: Mapping[str, Any] | None,
         report: Report,
         tools: ToolCatalog | None,
         runtime: Any = None,
@@ -132,7 +133,7 @@ class _Meaning:
         """Their ids; None where one cannot be read."""
         self._known = frozenset(i for i in ids if i is not None)
         self._all_ids_known = None not in ids
-        self._inputs = None if inputs is None else frozenset(inputs)
+        self._inputs = inputs
         self._report = report
         self._tools = tools
         self._runtime = runtime
@@ -293,13 +294,19 @@ class _Meaning:
         return self._forms.get(name) is COMMAND_OUTPUT
 
     def _check_list(self, index: int, step: Step) -> None:
-        """Check that `foreach` does not run over the output of a command, which is no list."""
-        path = plain_path(step.foreach) if isinstance(step.foreach, str) else None
-        match path:
+        """Check that `foreach` does not run over what is no list: the output of a command, an input, or `3`."""
+        if not isinstance(step.foreach, str):
+            return
+        match path := plain_path(step.foreach):
             case ["steps", name, "output", *keys] if self._is_command(name) and not [*self._wrong_outputs([(*path,)])]:
                 shown = ".".join(("steps", name, "output", *keys))
                 hint = f"if it prints JSON, write: steps.{name}.output.stdout | from_json"
                 self._problem(index, f"`foreach` needs a list, and `{shown}` of a command is none", ("foreach",), hint)
+            case ["inputs", name] if not isinstance((self._inputs or {}).get(name), list | tuple | None):
+                message = f"`foreach` needs a list, and the input `{name}` is {kind_of((self._inputs or {})[name])}"
+                self._problem(index, message, ("foreach",))
+            case None if never_list(step.foreach):
+                self._problem(index, f"`foreach` needs a list, and `{_short(step.foreach)}` is none", ("foreach",))
 
     def _check_program(self, index: int, step: Step) -> Set[str]:
         """Check the names that a program reads, each once. Returns the other steps among them."""

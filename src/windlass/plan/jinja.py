@@ -80,6 +80,15 @@ def names_in(tree: nodes.Template) -> set[tuple[str, ...]]:
     return {path for path in _walk(tree) if path[0] not in assigned}
 
 
+def is_scalar(tree: nodes.Template) -> bool:
+    """Tell if the one thing that a template prints is a number, a text, true, false, null or a mapping."""
+    kinds = (nodes.Const, nodes.Dict, nodes.Compare, nodes.Test, nodes.UnaryExpr, nodes.Concat)
+    match tree.body:
+        case [nodes.Output(nodes=[printed])]:
+            return isinstance(printed, kinds)
+    return False
+
+
 def _walk(node: nodes.Node) -> Iterator[tuple[str, ...]]:
     path = chain(node)
     if path is not None:

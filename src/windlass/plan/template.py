@@ -29,6 +29,7 @@ __all__ = [
     "as_text",
     "compile_expression",
     "compile_value",
+    "never_list",
     "parse",
     "paths_in",
     "plain_path",
@@ -266,6 +267,16 @@ def parse(text: str, *, expression: bool) -> Template:
         return _env().parse(_printed(text) if expression else text)
     except UNREADABLE as error:
         raise _unreadable(error, text) from error
+
+
+def never_list(expression: str) -> bool:
+    """Tell if an expression gives no list, whatever it finds: a number, a text, a mapping, a comparison."""
+    from windlass.plan.jinja import is_scalar
+
+    try:
+        return is_scalar(parse(expression, expression=True))
+    except TemplateProblem:
+        return False
 
 
 def plain_path(expression: str) -> list[str] | None:
