@@ -6,6 +6,8 @@ import asyncio
 import os
 import sys
 import threading
+import signal
+import subprocess
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -376,13 +378,39 @@ async def test_c3_an_error_that_is_no_exception_of_the_usual_kind_is_named(
     assert f"{type(error).__name__}: it broke" in step["error"]["message"]
 
 
-async def test_c3_a_keyboard_interrupt_that_a_function_raises_itself_fails_its_step(project: Project) -> None:
-    @tool
-    def do() -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_c3_a_keyboard_interrupt_that_a_function_raises_itself_fails_its_step(
+    project: Project, kind: str
+) -> None:
+    step = await run(raising(KeyboardInterrupt(), kind))
+    assert step["error"]["message"].endswith("the function raised KeyboardInterrupt")
 
-    step = await run(do)
-    assert "the function raised KeyboardInterrupt" in step["error"]["message"]
+
+@pytest.mark.parametrize("handler", ["asyncio's", "Python's own"])
+def test_c3_ctrl_c_in_an_async_function_still_ends_the_process(project: Project, handler: str) -> None:
+    """The second one, where asyncio has its handler: the first one cancels the main task."""
+    own = "signal.signal(signal.SIGINT, signal.default_int_handler)" if handler == "Python's own" else ""
+    program = f"""if True:
+        import asyncio, signal, windlass
+
+        @windlass.tool
+        async def interrupted() -> str:
+            {own}
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            return "it went on"
+
+        async def main() -> None:
+            plan = windlass.Plan(steps=[windlass.Step(id="a", tool="interrupted")])
+            async with windlass.open(tools=[interrupted]) as engine:
+                print(await (await engine.start(plan)).result())
+
+        asyncio.run(main())
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in ended.stderr
+    assert ended.stdout == ""
 
 
 @pytest.mark.parametrize(("code", "given"), [(0, None), (0, 0), (3, 3), (1, "text")])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import signal
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -58,7 +60,7 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
         process = os.getpid()
         try:
             value = function()
-        except (StopIteration, KeyboardInterrupt, GeneratorExit) as raised:  # no future or no loop would survive them
+        except (StopIteration, GeneratorExit) as raised:  # no future or no loop would survive them
             error = RuntimeError(f"the function raised {type(raised).__name__}")
         except BaseException as raised:
             error = ordinary(raised)
@@ -77,11 +79,19 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
 
 def ordinary(error: BaseException) -> BaseException:
     """The error of a function, as one that fails its attempt alone. Some libraries raise others (a panic in Rust)."""
-    if isinstance(error, Exception | SystemExit | asyncio.CancelledError | KeyboardInterrupt | GeneratorExit):
+    if isinstance(error, Exception | SystemExit | asyncio.CancelledError | GeneratorExit) or _is_ctrl_c(error):
         return error
-    plain = RuntimeError(f"the function raised {type(error).__name__}: {error}")
+    plain = RuntimeError(f"the function raised {type(error).__name__}: {error}".removesuffix(": "))
     plain.__cause__ = error
     return plain
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Tell if the handler of SIGINT raised it, and not the function: Python's own leaves no trace, asyncio's does."""
+    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
+        return False
+    raised = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler or raised[-1:] == [asyncio.runners.__file__]
 
 
 def _exit_code(error: BaseException | None) -> int:
