@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import os
 import sys
 import threading
@@ -49,6 +51,10 @@ class Point(BaseModel):
 
 class Opaque:
     pass
+class Limit(BaseModel):
+    most: float = math.inf
+
+
 
 
 OPAQUE = Opaque()
@@ -169,6 +175,19 @@ def test_i5_a_function_that_cannot_be_a_tool_is_refused_when_it_is_decorated() -
             tool(function)
     with pytest.raises(ValueError, match="sometimes"):
         tool(effect="sometimes")(lambda: None)
+
+
+def test_i5_a_default_that_json_cannot_hold_is_not_in_the_schema() -> None:
+    @tool
+    def use(x: float = math.nan, y: list[float] = [math.inf], z: str = "\ud800", n: float = 1.5) -> Limit:  # noqa: B006
+        return Limit()
+
+    assert {name: facts.get("default") for name, facts in use.schema["properties"].items()} == {
+        **dict.fromkeys("xyz"),
+        "n": 1.5,
+    }
+    assert use.schema.get("required", []) == []
+    json.dumps([use.schema, use.returns], allow_nan=False)
 
 
 # ── results ──────────────────────────────────────────────────────────────────────────────────────────

@@ -71,24 +71,18 @@ class FunctionTool(Tool):
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        from pydantic.json_schema import GenerateJsonSchema  # takes a while to import
-
-        class ArgumentSchema(GenerateJsonSchema):
-            """A parameter that takes no data (an object as its default) is any value, and spoils no list of tools."""
-
-            ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
-
-            def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
-                return {}
+        from windlass.tools.function_schema import ArgumentSchema  # takes a while to import
 
         return self._model.model_json_schema(schema_generator=ArgumentSchema)
 
     @cached_property
     def returns(self) -> dict[str, Any] | None:
         """JSON Schema of the result, where the function's annotation gives one."""
+        from windlass.tools.function_schema import PlainSchema  # as above
+
         hint = typing.get_type_hints(self.function, include_extras=True).get("return", Any)
         try:
-            found = TypeAdapter(hint).json_schema(mode="serialization")
+            found = TypeAdapter(hint).json_schema(mode="serialization", schema_generator=PlainSchema)
         except (PydanticUserError, PydanticUndefinedAnnotation, TypeError):
             return None
         return found or None
