@@ -6,13 +6,15 @@ import asyncio
 import json
 import math
 import os
-import sys
-import threading
 import signal
 import subprocess
+import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,12 +51,12 @@ class Point(BaseModel):
     y: int = 0
 
 
-class Opaque:
-    pass
 class Limit(BaseModel):
     most: float = math.inf
 
 
+class Opaque:
+    pass
 
 
 OPAQUE = Opaque()
@@ -170,11 +172,72 @@ def test_i5_a_function_that_cannot_be_a_tool_is_refused_when_it_is_decorated() -
 
     def configured(model_config: str) -> None: ...
 
-    for function in (star, names, unknown, hidden, configured):
+    def many() -> Any:
+        yield 1
+
+    async def many_later() -> Any:
+        yield 1
+
+    for function in (star, names, unknown, hidden, configured, many, many_later, len, dict):
         with pytest.raises(UsageError, match=f"tool {function.__name__}"):
             tool(function)
     with pytest.raises(ValueError, match="sometimes"):
         tool(effect="sometimes")(lambda: None)
+
+
+@pytest.mark.parametrize("given", [lambda: None, partial(lambda: None), Opaque(), 5, "name", tool(asyncio.sleep)])
+def test_i5_what_has_no_name_or_is_no_function_is_refused_with_what_to_write(given: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        tool(given)
+    assert "tool" in str(caught.value)
+    assert caught.value.advice
+
+
+class Adder:
+    """Add to what it holds."""
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+
+    def __call__(self, number: int, call: Call) -> int:
+        return self.base + number + call.attempt
+
+    async def later(self, number: int) -> int:
+        return self.base + number
+
+
+def add(base: int, number: int) -> int:
+    """Add two numbers."""
+    return base + number
+
+
+async def add_later(base: int, number: int) -> int:
+    return base + number
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "result"),
+    [
+        (lambda: tool(partial(add, 40)), "add", 42),
+        (lambda: tool(partial(add_later, base=40)), "add_later", 42),
+        (lambda: tool(name="adder")(Adder(40)), "adder", 43),
+        (lambda: tool(Adder(40).later), "later", 42),
+        (lambda: tool(name="double")(lambda number: 2 * number), "double", 4),
+    ],
+    ids=["partial", "async partial", "object", "bound method", "lambda"],
+)
+async def test_i5_whatever_can_be_called_is_a_tool(
+    project: Project, make: Callable[[], FunctionTool], name: str, result: int
+) -> None:
+    made = make()
+    assert made.name == name
+    assert (await run(made, {"number": 2}))["output"] == result
+    assert made.basis({}, Path(), {})[f"code {name}"], "an approval rests on its code"
+
+
+def test_i5_the_description_of_a_partial_is_that_of_its_function() -> None:
+    assert tool(partial(add, 1)).description == "Add two numbers."
+    assert tool(name="adder")(Adder(1)).description == "Add to what it holds."
 
 
 def test_i5_a_default_that_json_cannot_hold_is_not_in_the_schema() -> None:

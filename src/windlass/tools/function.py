@@ -12,6 +12,7 @@ async or look at `call.stopping`. `tools_in` finds the functions in a file that 
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import importlib.util
 import inspect
@@ -30,6 +31,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from windlass.errors import Category, ToolError, UsageError
 from windlass.plan.model import Effect
+from windlass.plan.schema import kind_of
 from windlass.ports import Call, Meter, Tool, Toolbox
 from windlass.tools.threads import in_thread, ordinary
 from windlass.values import complaints
@@ -53,14 +55,14 @@ class FunctionTool(Tool):
         refresh: Refresh | None = None,
     ) -> None:
         self.function = function
-        self.name = name or function.__name__
-        self.description = description or (inspect.getdoc(function) or "").split("\n", 1)[0]
+        self._effect = Effect(effect)
+        self.name = _name_of(function, name)
+        self.description = description or (inspect.getdoc(_unbound(function)) or "").split("\n", 1)[0]
         self.file_hash = ""
         """SHA-256 of the file it was loaded from, when a plan names that."""
-        self._effect = Effect(effect)
         self._refresh = refresh
         self.can_refresh = refresh is not None
-        self._is_async = inspect.iscoroutinefunction(function)
+        self._is_async = inspect.iscoroutinefunction(_written(function))
         self._model, self._call_name = _model_of(function, self.name)
         self._check = self._model.__pydantic_validator__.validate_python
         self._validated: tuple[Mapping[str, Any], dict[str, Any]] | None = None
@@ -80,7 +82,7 @@ class FunctionTool(Tool):
         """JSON Schema of the result, where the function's annotation gives one."""
         from windlass.tools.function_schema import PlainSchema  # as above
 
-        hint = typing.get_type_hints(self.function, include_extras=True).get("return", Any)
+        hint = typing.get_type_hints(_written(self.function), include_extras=True).get("return", Any)
         try:
             found = TypeAdapter(hint).json_schema(mode="serialization", schema_generator=PlainSchema)
         except (PydanticUserError, PydanticUndefinedAnnotation, TypeError):
@@ -136,8 +138,34 @@ class FunctionTool(Tool):
             raise
 
 
+def _name_of(function: Callable[..., Any], name: str) -> str:
+    """The name that it is given, or was written with. Refuses what cannot be a tool."""
+    if not callable(function) or isinstance(function, FunctionTool):
+        hint = "@tool(name=…) takes a name" if isinstance(function, str) else "write @tool above a function"
+        raise UsageError(f"a tool is made of a function, and not of {kind_of(function)}", advice=(hint,))
+    name = name or str(getattr(_unbound(function), "__name__", "<lambda>"))
+    if name == "<lambda>":
+        raise UsageError(f"{kind_of(function)} without a name cannot be a tool", advice=("write tool(name=…)(…)",))
+    if inspect.isgeneratorfunction(_written(function)) or inspect.isasyncgenfunction(_written(function)):
+        raise UsageError(f"tool {name}: it yields, and the result of a tool is one value", advice=("return a list",))
+    return name
+
+
+def _unbound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function without the arguments that `functools.partial` has given it."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _written(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that has the annotations and the code: of an object that can be called, its method for that."""
+    inner = _unbound(function)
+    return inner if hasattr(inner, "__name__") else type(inner).__call__
+
+
 def _code_hash(function: Callable[..., Any]) -> str:
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    code = getattr(inspect.unwrap(_written(function)), "__code__", None)
     return hashlib.sha256(repr(_plain(code)).encode()).hexdigest() if code is not None else ""
 
 
@@ -159,12 +187,13 @@ def _metered(function: Callable[..., Any], keywords: dict[str, Any], meter: Mete
 
 def _model_of(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], str | None]:
     try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except NameError as error:
-        raise UsageError(f"tool {name}: its annotations cannot be read: {error}") from error
+        hints = typing.get_type_hints(_written(function), include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+    except (NameError, TypeError, ValueError) as error:
+        raise UsageError(f"tool {name}: its parameters cannot be read: {error}") from error
     fields: dict[str, Any] = {}
     call_name = None
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise UsageError(f"tool {name}: parameter {parameter} cannot be given by name")
         annotation = hints.get(parameter.name, Any)
