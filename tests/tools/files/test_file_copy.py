@@ -77,13 +77,20 @@ async def test_h2_what_cannot_be_copied_is_named_before_anything_is_made(
     before = world.inside()
     assert "'a/b/pipe' is a device" in (await world.fail("copy", {"from": "a", "to": "p/a"})).message
     (world.root / "a/b/pipe").unlink()
-    monkeypatch.setattr(operations, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(operations, "MOST_ENTRIES", 1)
     assert (await world.fail("copy", {"from": "a", "to": "p/a"})).category is Category.RESOURCE
     failure = await world.fail("copy", {"from": "nota.txt", "to": "x"})
     assert "the nearest name there is 'note.txt'" in failure.message
     assert (await world.fail("copy", {"from": ".", "to": "x"})).category is Category.PERMISSION
     del before["a/b/pipe"]
     assert world.inside() == before
+
+
+async def test_h2_a_folder_with_as_many_entries_as_are_allowed_is_copied(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "MOST_ENTRIES", 2)
+    assert (await world.do("copy", {"from": "a", "to": "p/a"}))["entries"] == 3, "the folder itself, a folder, a file"
 
 
 # --- room on the disk ---

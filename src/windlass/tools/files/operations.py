@@ -224,6 +224,7 @@ def movable(root: Root, place: OpenedPath, path: str) -> os.stat_result | None:
 
 
 MOST_ENTRIES = 100_000
+"""In a folder that is copied, with all beneath it."""
 
 
 def copy(root: Root, undo: Undo, arguments: Copy) -> dict[str, Any]:
@@ -267,7 +268,7 @@ def _measure(source: OpenedPath, undo: Undo) -> tuple[int, int]:
         size += found.st_size if kind(found) == "file" else 0
         if kind(found) == "other":
             raise unusable(place.path, "is a device, FIFO or socket: it cannot be copied", "copy the rest by itself")
-        if entries > MOST_ENTRIES:
+        if entries > MOST_ENTRIES + 1:  # the folder itself is one
             raise ToolError(
                 f"{shown(source.path)} has more than {MOST_ENTRIES:,} entries",
                 category=Category.RESOURCE,
