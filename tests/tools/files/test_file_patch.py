@@ -188,6 +188,29 @@ async def test_h2_windows_line_endings_stay_however_the_patch_is_written(world: 
     assert (world.root / "f").read_bytes() == new.replace("\n", "\r\n").encode()
 
 
+@pytest.mark.parametrize("patch_mark", ["", "\ufeff"], ids=["a patch without it", "a patch with it"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("one\ntwo\n", "1\ntwo\n"), ("one\n", "new\none\n"), ("one\ntwo\n", "two\n"), (CODE, CODE + "last\n")],
+    ids=["changed", "before", "removed", "after"],
+)
+async def test_h2_a_byte_order_mark_stays_however_the_patch_is_written(
+    world: World, old: str, new: str, patch_mark: str
+) -> None:
+    world.write("f", f"\ufeff{old}")
+    await apply(world, diff(patch_mark + old, patch_mark + new))
+    assert (world.root / "f").read_bytes() == f"\ufeff{new}".encode()
+
+
+async def test_h2_a_patch_takes_a_byte_order_mark_away_and_deletes_a_file_with_one(world: World) -> None:
+    world.write("f", "\ufeffone\n")
+    await apply(world, diff("\ufeffone\n", "one\n"))
+    assert (world.root / "f").read_bytes() == b"one\n"
+    world.write("g", "\ufeffone\n")
+    await apply(world, "--- g\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n")
+    assert not (world.root / "g").exists()
+
+
 async def test_h2_a_file_with_mixed_line_endings_is_matched_to_the_letter(world: World) -> None:
     world.write("f", "a\r\nb\nc\r\n")
     await apply(world, "--- f\n+++ f\n@@ -1,3 +1,3 @@\n a\r\n-b\n+B\n c\r\n")

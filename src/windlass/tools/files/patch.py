@@ -5,16 +5,17 @@ first one is changed. Then the changes are made through the undo log, as those o
 
 A hunk may stand elsewhere than it says, if its lines do so exactly: the nearest such place is taken, behind the hunk
 before it. With `fuzz`, the outermost lines of context may differ. A file with Windows line endings throughout keeps
-them, however the patch is written.
+them, however the patch is written, and one with a byte order mark keeps that, unless the patch has the mark, too.
 """
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.errors import Category, ToolError
@@ -179,6 +180,10 @@ class Fitted:
 
 def fit(diff: FileDiff, data: bytes, fuzz: int, check: Callable[[], None]) -> Fitted:
     """Put all hunks in place; ToolError names the first that does not fit, and the lines found there."""
+    mark = codecs.BOM_UTF8
+    if data.startswith(mark) and not any(hunk.old[:1] and hunk.old[0].startswith(mark) for hunk in diff.hunks):
+        fitted = fit(diff, data.removeprefix(mark), fuzz, check)
+        return replace(fitted, data=mark + fitted.data) if fitted.data else fitted
     lines = data.splitlines(keepends=True) if b"\r" not in data else _split(data)
     windows = b"\r\n" in data and data.count(b"\n") == data.count(b"\r\n")
     result: list[bytes] = []
