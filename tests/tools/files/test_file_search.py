@@ -51,6 +51,12 @@ async def test_h2_lines_are_found_by_a_regular_expression_beneath_a_folder(wood:
     }
 
 
+async def test_h2_a_byte_order_mark_is_no_part_of_the_first_line(world: World) -> None:
+    world.write("marked", "\ufeffone\n\ufefftwo\n")
+    assert await found(world, "^one$", path="marked") == [("marked", 1, "one")]
+    assert await found(world, "^two", path="marked") == [], "elsewhere it is a character"
+
+
 async def test_h2_plain_text_is_found_as_it_stands(wood: World) -> None:
     assert await found(wood, "helper(x)", plain=True) == [("src/deep/util.py", 1, "def helper(x):")]
     assert await found(wood, "(", plain=True, glob="*.md") == []

@@ -267,7 +267,7 @@ class _FileSearch:
         if data is None:
             return
         # Bytes that are not UTF-8 become U+FFFD, for the pattern as in the result.
-        text = data.decode("utf-8", "replace").encode().removesuffix(b"\n")
+        text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").encode().removesuffix(b"\n")
         text = text.replace(b"\r\n", b"\n").removesuffix(b"\r")
         if len(text) > self._stretch and any(len(line) > self._stretch for line in text.split(b"\n")):
             self.skipped["large"] += 1
