@@ -15,6 +15,7 @@ from file_world import TOOLS, World
 from windlass.errors import Category
 from windlass.plan.model import Effect
 from windlass.ports import Tool
+from windlass.tools.files.place import MAX_DEPTH
 from windlass.tools.files.tools import file_tools
 
 
@@ -408,7 +409,6 @@ def nest(folder: Path, depth: int) -> None:
 async def test_a_tree_that_is_nested_too_deep_is_refused_and_not_walked_into_the_ground(world: World) -> None:
     nest(world.root, 400)
     calls: list[tuple[str, dict[str, Any]]] = [
-        ("list", {"recursive": True}),
         ("delete", {"path": "d", "recursive": True}),
         ("move", {"from": "d", "to": "e"}),
     ]
@@ -450,6 +450,7 @@ async def test_moving_onto_another_name_of_the_same_file_leaves_one(world: World
     os.link(world.root / "note.txt", world.root / "twin")
     await world.do("move", {"from": "note.txt", "to": "twin", "overwrite": True})
     assert not (world.root / "note.txt").exists()
+        ("copy", {"from": "d", "to": "e"}),
     assert (world.root / "twin").read_text() == "a note\n"
 
 
@@ -457,6 +458,26 @@ async def test_moving_onto_another_name_of_the_same_file_leaves_one(world: World
 async def test_nothing_is_moved_into_itself(world: World, source: str, to: str) -> None:
     before = world.inside()
     assert (await world.fail("move", {"from": source, "to": to, "overwrite": True})).category is (
+@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1])
+async def test_h2_what_is_nested_too_deep_is_left_out_and_said_to_be(world: World, depth: int) -> None:
+    (world.root / "top").mkdir()
+    nest(world.root / "top", depth)
+    (world.root / "top" / "here.txt").write_text("found")
+    (world.root / "top" / Path(*["d"] * depth) / "deep.txt").write_text("found")
+    deeper = depth > MAX_DEPTH
+    listed = await world.do("list", {"path": "top", "recursive": True})
+    assert (len(listed["entries"]), listed["truncated"]) == (depth + (1 if deeper else 2), deeper)
+    found = await world.do("search", {"path": "top", "pattern": "found"})
+    assert len(found["matches"]) == (1 if deeper else 2)
+    assert found["skipped"]["unreadable"] == deeper
+    assert not (await world.do("list", {"path": "top/d", "recursive": True}))["truncated"]
+    copied = {"from": "top", "to": "copy"}
+    if deeper:
+        assert (await world.fail("copy", copied)).category is Category.RESOURCE
+    else:
+        assert (await world.do("copy", copied))["entries"] == depth + 3
+
+
         Category.CONFIGURATION
     )
     assert world.inside() == before

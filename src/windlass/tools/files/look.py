@@ -19,7 +19,7 @@ from windlass.globs import glob_filter
 from windlass.schemas.patterns import BadPattern, Pattern, line_pattern
 from windlass.tools.files.failures import Missing, shown, unusable
 from windlass.tools.files.models import List, Read, Search
-from windlass.tools.files.place import OpenedPath, count_read, enterable, kind, walk
+from windlass.tools.files.place import OpenedPath, count_read, enterable, kind, too_deep, walk
 from windlass.tools.files.safe_path import Root, names_in
 
 __all__ = ["encode", "list_entries", "need_entry", "path_filter", "read", "regular", "search"]
@@ -149,8 +149,13 @@ def list_entries(root: Root, arguments: List, check: Callable[[], None], reduced
         need_entry(top, arguments.path)
         start = "" if top.path == "." else f"{top.path}/"
 
+        deeper: list[str] = []
+
         def enter(place: OpenedPath) -> bool:
             check()
+            if too_deep(place, top):
+                deeper.append(place.path)
+                return False
             return place is top or (arguments.recursive and not root.is_state(place))
 
         entries = (
@@ -162,7 +167,7 @@ def list_entries(root: Root, arguments: List, check: Callable[[], None], reduced
     return {
         "path": top.text,
         "entries": some[:limit],
-        "truncated": len(some) > limit,
+        "truncated": len(some) > limit or bool(deeper),
     }
 
 
@@ -235,7 +240,7 @@ def _files(
         check()
         if place is not top and (root.is_state(place) or place.name == ".git"):
             return False
-        if not enterable(place):
+        if not enterable(place) or too_deep(place, top):
             skipped["unreadable"] += 1
             return False
         return True

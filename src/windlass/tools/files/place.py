@@ -38,6 +38,7 @@ __all__ = [
     "readable",
     "size_of",
     "tally",
+    "too_deep",
     "walk",
     "write_chunks",
 ]
@@ -75,6 +76,7 @@ def readable(path: str) -> str:
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_DEPTH = 200
+"""Levels of folders beneath the one that is walked through."""
 CHUNK = 1 << 20
 
 
@@ -128,6 +130,11 @@ def kind(found: os.stat_result) -> str:
 def enterable(place: OpenedPath) -> bool:
     """Tell if what is in a folder may be seen."""
     return os.access(place.name, os.R_OK | os.X_OK, dir_fd=place.fd, effective_ids=True)
+
+
+def too_deep(place: OpenedPath, top: OpenedPath) -> bool:
+    """Tell if a folder on a walk from the top is nested deeper than one can be walked through."""
+    return place.path.count("/") - top.path.count("/") + (top.path == ".") > MAX_DEPTH
 
 
 @contextmanager
@@ -278,7 +285,7 @@ def discard(place: OpenedPath) -> None:
 
 
 def _bound(place: OpenedPath, depth: int) -> None:
-    if depth >= MAX_DEPTH:
+    if depth > MAX_DEPTH:
         raise ToolError(
             f"{shown(place.path)} is nested more than {MAX_DEPTH} directories deep",
             category=Category.RESOURCE,
