@@ -119,6 +119,45 @@ async def test_reading_piece_by_piece_never_cuts_a_character_and_loses_none(worl
         assert got == text
 
 
+@pytest.mark.parametrize(
+    ("encoding", "mark", "bare"),
+    [
+        ("utf-16", b"\xff\xfe", "utf-16-le"),
+        ("U16", b"\xfe\xff", "utf-16-be"),
+        ("utf-32", b"\xff\xfe\0\0", "utf-32-le"),
+        ("utf-32", b"\0\0\xfe\xff", "utf-32-be"),
+        ("utf-8-sig", b"\xef\xbb\xbf", "utf-8"),
+        ("utf-8-sig", b"", "utf-8"),
+        ("utf-16-be", b"", "utf-16-be"),
+        ("gb18030", b"", "gb18030"),
+    ],
+)
+async def test_h2_a_file_is_read_piece_by_piece_in_every_encoding(
+    world: World, encoding: str, mark: bytes, bare: str
+) -> None:
+    text = "aé€😀b\ufeffc\n" * 5
+    (world.root / "t").write_bytes(mark + text.encode(bare))
+    for limit in (4, 5, 6, 7, 100):
+        got, offset, more = "", 0, True
+        while more:
+            piece = await world.do("read", {"path": "t", "encoding": encoding, "max_bytes": limit, "offset": offset})
+            got, offset, more = got + piece["content"], offset + piece["bytes"], piece["truncated"]
+        assert got == text
+
+
+async def test_h2_a_read_that_cannot_give_whole_characters_says_so(world: World) -> None:
+    (world.root / "t").write_bytes("a€".encode("utf-16"))
+    wrong = {"path": "t", "encoding": "utf-16", "offset": 3}
+    assert "from byte 3 on: it is in the middle of a character" in (await world.fail("read", wrong)).message
+    failure = await world.fail("read", {**wrong, "offset": 2, "max_bytes": 1})
+    assert (failure.message, failure.advice) == ("'t' has no whole character in 1 bytes", ("raise max_bytes",))
+    (world.root / "t").write_bytes("日本語".encode("iso-2022-jp"))
+    shifted = {"path": "t", "encoding": "iso-2022-jp"}
+    assert (await world.do("read", shifted))["content"] == "日本語"
+    for more in ({"offset": 3}, {"max_bytes": 6}):
+        assert "in one piece alone" in (await world.fail("read", {**shifted, **more})).message
+
+
 async def test_reading_beyond_the_end_is_empty(world: World) -> None:
     result = await world.do("read", {"path": "note.txt", "offset": 1000})
     assert (result["content"], result["bytes"], result["truncated"]) == ("", 0, False)
@@ -411,11 +450,32 @@ async def test_a_tree_that_is_nested_too_deep_is_refused_and_not_walked_into_the
     calls: list[tuple[str, dict[str, Any]]] = [
         ("delete", {"path": "d", "recursive": True}),
         ("move", {"from": "d", "to": "e"}),
+        ("copy", {"from": "d", "to": "e"}),
     ]
     for tool, arguments in calls:
         failure = await world.fail(tool, arguments)
         assert failure.category is Category.RESOURCE
         assert "deep" in failure.message
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1])
+async def test_h2_what_is_nested_too_deep_is_left_out_and_said_to_be(world: World, depth: int) -> None:
+    (world.root / "top").mkdir()
+    nest(world.root / "top", depth)
+    (world.root / "top" / "here.txt").write_text("found")
+    (world.root / "top" / Path(*["d"] * depth) / "deep.txt").write_text("found")
+    deeper = depth > MAX_DEPTH
+    listed = await world.do("list", {"path": "top", "recursive": True})
+    assert (len(listed["entries"]), listed["truncated"]) == (depth + (1 if deeper else 2), deeper)
+    found = await world.do("search", {"path": "top", "pattern": "found"})
+    assert len(found["matches"]) == (1 if deeper else 2)
+    assert found["skipped"]["unreadable"] == deeper
+    assert not (await world.do("list", {"path": "top/d", "recursive": True}))["truncated"]
+    copied = {"from": "top", "to": "copy"}
+    if deeper:
+        assert (await world.fail("copy", copied)).category is Category.RESOURCE
+    else:
+        assert (await world.do("copy", copied))["entries"] == depth + 3
 
 
 # --- move and delete ---
@@ -450,7 +510,6 @@ async def test_moving_onto_another_name_of_the_same_file_leaves_one(world: World
     os.link(world.root / "note.txt", world.root / "twin")
     await world.do("move", {"from": "note.txt", "to": "twin", "overwrite": True})
     assert not (world.root / "note.txt").exists()
-        ("copy", {"from": "d", "to": "e"}),
     assert (world.root / "twin").read_text() == "a note\n"
 
 
@@ -458,26 +517,6 @@ async def test_moving_onto_another_name_of_the_same_file_leaves_one(world: World
 async def test_nothing_is_moved_into_itself(world: World, source: str, to: str) -> None:
     before = world.inside()
     assert (await world.fail("move", {"from": source, "to": to, "overwrite": True})).category is (
-@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1])
-async def test_h2_what_is_nested_too_deep_is_left_out_and_said_to_be(world: World, depth: int) -> None:
-    (world.root / "top").mkdir()
-    nest(world.root / "top", depth)
-    (world.root / "top" / "here.txt").write_text("found")
-    (world.root / "top" / Path(*["d"] * depth) / "deep.txt").write_text("found")
-    deeper = depth > MAX_DEPTH
-    listed = await world.do("list", {"path": "top", "recursive": True})
-    assert (len(listed["entries"]), listed["truncated"]) == (depth + (1 if deeper else 2), deeper)
-    found = await world.do("search", {"path": "top", "pattern": "found"})
-    assert len(found["matches"]) == (1 if deeper else 2)
-    assert found["skipped"]["unreadable"] == deeper
-    assert not (await world.do("list", {"path": "top/d", "recursive": True}))["truncated"]
-    copied = {"from": "top", "to": "copy"}
-    if deeper:
-        assert (await world.fail("copy", copied)).category is Category.RESOURCE
-    else:
-        assert (await world.do("copy", copied))["entries"] == depth + 3
-
-
         Category.CONFIGURATION
     )
     assert world.inside() == before

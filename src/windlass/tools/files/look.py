@@ -63,10 +63,11 @@ def read(root: Root, arguments: Read, check: Callable[[], None], reduced: int = 
             if not stat.S_ISREG(found.st_mode):
                 raise unusable(arguments.path, "became something else while it was being opened")
             data = _read(fd, arguments.offset, limit + 1, check)
+            head = os.pread(fd, 4, 0)
         finally:
             os.close(fd)
     cut = len(data) > limit
-    content, used = _decode(data[:limit], cut, arguments)
+    content, used = _decode(data[:limit], cut, head, arguments)
     return {
         "path": place.text,
         "content": content,
@@ -89,24 +90,40 @@ def _read(fd: int, offset: int, limit: int, check: Callable[[], None]) -> bytes:
     return bytes(data)
 
 
-def _decode(data: bytes, cut: bool, arguments: Read) -> tuple[str, int]:
+def _decode(data: bytes, cut: bool, head: bytes, arguments: Read) -> tuple[str, int]:
     """The text, and how many bytes of it: a character that the limit cuts in two waits for the next read."""
     if arguments.encoding == "base64":
         return base64.b64encode(data).decode(), len(data)
-    decoder = _codec(arguments.encoding).incrementaldecoder
-    if decoder is None:
+    codec, offset = _codec(arguments.encoding), arguments.offset
+    if codec.incrementaldecoder is None:
         raise _no_codec(arguments.encoding)
-    decoding = decoder("strict")
+    if (offset or cut) and codec.name.startswith(("iso2022", "hz")):
+        why = f"can be read as {arguments.encoding} in one piece alone: its bytes mean what those before them say"
+        raise unusable(arguments.path, why, "read it from its beginning, with a larger max_bytes")
+    if offset and codec.name == "utf-8-sig":
+        codec = codecs.lookup("utf-8")  # the mark is at the beginning alone
+    decoding = codec.incrementaldecoder("strict")
     try:
+        if codec.name in ("utf-16", "utf-32"):
+            decoding.decode(head[: min(offset, len("".encode(codec.name)))])  # it says the order of the bytes
+        if offset % _UNITS.get(codec.name[:6], 1):
+            raise UnicodeError("it is in the middle of a character")
         text = decoding.decode(data, final=not cut)
     except UnicodeError as error:
         raise unusable(
             arguments.path,
-            f"is not {arguments.encoding} text from byte {arguments.offset} on: {error}",
+            f"is not {arguments.encoding} text from byte {offset} on: {error}",
             "read it with encoding: base64",
             "or name the encoding it has, e.g. latin-1",
         ) from None
-    return text, len(data) - (len(decoding.getstate()[0]) if cut else 0)
+    used = len(data) - (len(decoding.getstate()[0]) if cut else 0)
+    if cut and not used:
+        raise unusable(arguments.path, f"has no whole character in {len(data)} bytes", "raise max_bytes")
+    return text, used
+
+
+_UNITS = {"utf-16": 2, "utf-32": 4}
+"""Bytes of the smallest character; a larger one has a multiple of them."""
 
 
 def encode(content: str, encoding: str, path: str) -> bytes:
