@@ -68,6 +68,12 @@ def test_a_template_that_stands_alone_keeps_the_type(template: str, value: Any) 
         ("{{ '/a/b.txt' | basename }}", "b.txt"),
         ("a\n{% for x in inputs.list %}{{ loop.index }}{{ x }} {% endfor %}\n", "a\n11 2b \n"),
         ("{# nothing #}x", "x"),
+        ("r={{ inputs.list | reverse }}", 'r=["b", 1]'),
+        ("k={{ item.items() }}", 'k=[["keys", "k"]]'),
+        ("{{ ['a'] | map('upper') | quote }}", "'[\"A\"]'"),
+        ("{{ ['a'] | map('upper') | json }}", '["A"]'),
+        ("{{ ['a'] | tojson(indent=1) }}", '[\n "a"\n]'),
+        ("{{ none | basename }}", "null"),
     ],
 )
 def test_a_template_inside_text_makes_text(template: str, text: str) -> None:
@@ -155,6 +161,11 @@ def test_b5_a_condition_on_a_filter_that_leaves_nothing_is_false() -> None:
         "{{ 'a'.encode() }}",
         "{{ [inputs.nothing] }}",
         "{{ {1: 'a', '1': 'b'} }}",
+        "x{{ 'nan' | float }}",
+        "{{ '[NaN]' | from_json | json }}",
+        "x{{ 'a'.encode() }}",
+        "{{ 'a' | attr('upper') | quote }}",
+        "{{ 'a' | center(100000000) }}",
     ],
 )
 def test_b5_what_json_cannot_hold_is_a_template_problem(template: str) -> None:

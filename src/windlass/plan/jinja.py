@@ -45,7 +45,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-def environment(as_text: Callable[[Any], Any], filters: dict[str, Callable[..., Any]]) -> Environment:
+def environment(as_text: Callable[[Any], str], filters: dict[str, Callable[..., Any]]) -> Environment:
     """The environment of all templates: `as_text` formats what they print, `filters` are those of plans."""
 
     @pass_context
@@ -61,13 +61,10 @@ def environment(as_text: Callable[[Any], Any], filters: dict[str, Callable[..., 
         finalize=finalize,
         optimized=False,
     )
-    env.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
     env.filters["from_json"] = json.loads
-    env.filters["basename"] = lambda value: str(value).rsplit("/", 1)[-1]
     for impure in ("random", "urlize", "xmlattr", "safe", "escape", "e", "forceescape"):
         # The same plan must always render the same; and filters for HTML have no place in arguments.
         env.filters.pop(impure, None)
-    env.filters["tojson"] = env.filters["json"]
     env.filters |= filters
     env.globals.clear()
     env.globals["range"] = lambda *args: list(range(*args)[:100_000])

@@ -34,7 +34,13 @@ def plain_value(value: Any) -> Any:
     raise ValueError(f"it gives {kind_of(value)}, which is not plain data")
 
 
+MOST_TEXT = 64 << 20
+"""Characters of a text that a template gives: it is written into the journal with the arguments of the step."""
+
+
 def _whole(text: str) -> str:
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"it gives {len(text):,} characters of text; the limit is {MOST_TEXT:,}")
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -78,12 +78,29 @@ _DATA_MARK = re.compile(rf"<(?={_UNSEEN}/?{_UNSEEN}data(?![\w-]))", re.IGNORECAS
 
 def as_data(value: Any, source: str) -> str:
     """Put a value between marks that it cannot close itself, as data in a prompt (see `marking`)."""
-    body = _DATA_MARK.sub("&lt;", str(as_text(value)))
+    body = _DATA_MARK.sub("&lt;", _printed_value(value))
     return f'<data from="{source}">\n{body}\n</data>'
 
 
 def _quote(value: Any) -> str:
-    return shlex.quote(as_text(value))
+    return shlex.quote(_printed_value(value))
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    from windlass.plan.plain_value import plain_value
+
+    return json.dumps(plain_value(value), ensure_ascii=False, indent=indent)
+
+
+def _basename(value: Any) -> str:
+    return _printed_value(value).rsplit("/", 1)[-1]
+
+
+def _printed_value(value: Any) -> str:
+    """Text for a value, as a template prints it. ValueError: it is no data, such as an object of Python."""
+    from windlass.plan.plain_value import plain_value
+
+    return str(value if isinstance(value, str) else as_text(plain_value(value)))
 
 
 def as_text(value: Any) -> Any:
@@ -101,7 +118,14 @@ def as_text(value: Any) -> Any:
 def _env() -> Environment:
     from windlass.plan.jinja import environment
 
-    return environment(as_text, {"quote": _quote, "as_data": as_data})
+    filters: dict[str, Callable[..., Any]] = {
+        "quote": _quote,
+        "json": _json,
+        "tojson": _json,
+        "basename": _basename,
+        "as_data": as_data,
+    }
+    return environment(_printed_value, filters)
 
 
 Render = Callable[[Mapping[str, Any]], Any]
