@@ -605,7 +605,7 @@ GOOD = {
             run:
               - "{% for x in inputs.list %}{{ loop.index }} {{ x }}{% endfor %}"
               - "{% set y = 1 %}{{ y }}{{ range(3) | json }}"
-              - "{% macro m(z) %}{{ z }}{{ caller() }}{% endmacro %}"
+              - "{% macro m(z) %}{{ z }}{{ caller() }}{% endmacro %}{% call m(1) %}x{% endcall %}{{ m(2) }}"
               - "{% for key, value in inputs.items() %}{{ key }}{% endfor %}"
     """,
     "outputs of commands": """

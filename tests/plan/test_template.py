@@ -19,7 +19,7 @@ from windlass.plan.template import (
 )
 
 SCOPE: dict[str, Any] = {
-    "inputs": {"name": "it's", "count": 3, "list": [1, "b"], "items": ["x"], "none": None},
+    "inputs": {"name": "it's", "count": 3, "list": [1, "b"], "items": ["x"], "none": None, "numbered": {"1": "one"}},
     "steps": {"a": {"output": {"items": [1], "ok": True}, "status": "completed"}, "my-step": {"output": 1}},
     "item": {"keys": "k"},
 }
@@ -83,6 +83,19 @@ def test_a_template_inside_text_makes_text(template: str, text: str) -> None:
 def test_keys_of_data_come_before_methods_of_dict() -> None:
     assert render("{{ steps.a.output.items }}") == [1]
     assert render("i={{ inputs.items }} k={{ item.keys }}") == 'i=["x"] k=k'
+
+
+@pytest.mark.parametrize("path", ["inputs.list.1", "inputs.numbered.1", "inputs.numbered[1]", "inputs.name.1"])
+def test_b5_a_number_in_a_path_means_the_same_alone_and_within_text(path: str) -> None:
+    alone = render(f"{{{{ {path} }}}}")
+    assert alone in ("b", "one", "t")
+    assert render(f"x{{{{ {path} }}}}") == f"x{alone}"
+
+
+@pytest.mark.parametrize("path", ["inputs.list.1st", "inputs.list.١", "inputs.list.²", "inputs.naïve²"])
+def test_b5_a_path_that_jinja_cannot_read_is_a_problem_alone_and_within_text(path: str) -> None:
+    assert syntax_problem(f"{{{{ {path} }}}}")
+    assert syntax_problem(f"x{{{{ {path} }}}}")
 
 
 def test_structures_are_filled_in_wherever_they_hold_templates() -> None:

@@ -35,6 +35,12 @@ class _Environment(ImmutableSandboxedEnvironment):
             return obj[attribute]
         return super().getattr(obj, attribute)
 
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        # `output.1` and `output[1]` mean the key "1" of a mapping: its keys are text.
+        if type(argument) is int and isinstance(obj, dict) and str(argument) in obj:
+            return obj[str(argument)]
+        return super().getitem(obj, argument)
+
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "**":
             raise SecurityError("powers are not available in templates")
@@ -74,6 +80,7 @@ def environment(as_text: Callable[[Any], str], filters: dict[str, Callable[..., 
 def names_in(tree: nodes.Template) -> set[tuple[str, ...]]:
     """The paths that a template looks at, but for the names that it gives to something itself."""
     assigned = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
+    assigned |= {macro.name for macro in tree.find_all(nodes.Macro)}
     return {path for path in _walk(tree) if path[0] not in assigned}
 
 

@@ -39,12 +39,15 @@ __all__ = [
 ]
 
 # Most templates are a plain path. Jinja2 takes about 0.4 ms to compile one; a walk takes 1 µs.
-_PATH = re.compile(r"\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\Z")
-_SOLE_PATH = re.compile(r"\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\Z")
+_NAMES = r"([A-Za-z_][A-Za-z0-9_]*(?:\.(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+))*)"
+_PATH = re.compile(rf"\s*{_NAMES}\s*\Z")
+_SOLE_PATH = re.compile(rf"\{{\{{\s*{_NAMES}\s*\}}\}}\Z")
 _RESERVED = frozenset({"true", "false", "none", "True", "False", "None", "not"})
 _SOLE = re.compile(r"\A(?:\s*\{\{-|\{\{\+?)(?P<expr>(?:(?!\}\}|\{\{).)*?)(?:-\}\}\s*|\+?\}\})\Z", re.DOTALL)
 # `{{ path }}` or `{{ path | filter }}` inside text. An opening brace before it would belong to it.
-_PRINTED_PATH = re.compile(r"(?<!\{)\{\{\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*((?:\|\s*[a-z_]+\s*)*)\}\}")
+_PRINTED_PATH = re.compile(
+    r"(?<!\{)\{\{\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*((?:\|\s*[a-z_]+\s*)*)\}\}"
+)
 
 
 class TemplateProblem(Exception):
@@ -233,10 +236,13 @@ def _path_walk(parts: list[str]) -> Render:
     return render
 
 
+_SEQUENCES = (list, str)
+
+
 def _walk_from(value: Any, parts: list[str], start: int) -> Any:
     for depth, key in enumerate(parts[start:], start):
         try:
-            value = value[int(key) if type(value) is list else key]
+            value = value[int(key) if type(value) in _SEQUENCES else key]
         except (KeyError, IndexError, TypeError, ValueError):
             known = ".".join(parts[:depth]) or "this template"
             raise TemplateProblem(f"{known} has no {key!r} in {'.'.join(parts)!r}") from None
