@@ -268,7 +268,7 @@ async def test_bytes_are_written_from_base64_and_text_in_other_encodings(world: 
     assert (world.root / "b").read_bytes() == b"\xff\0"
     await world.do("write", {"path": "l", "content": "é", "encoding": "latin-1"}, step="t")
     assert (world.root / "l").read_bytes() == b"\xe9"
-    for content, encoding in (("no base64!", "base64"), ("€", "latin-1"), ("\ud800", "utf-8")):
+    for content, encoding in (("no base64!", "base64"), ("é", "base64"), ("€", "latin-1"), ("\ud800", "utf-8")):
         failure = await world.fail("write", {"path": "b", "content": content, "encoding": encoding})
         assert failure.category is Category.CONFIGURATION
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import codecs
 import hashlib
 import os
@@ -132,10 +131,10 @@ def encode(content: str, encoding: str, path: str) -> bytes:
         if encoding == "base64":
             return base64.b64decode("".join(content.split()), validate=True)
         return _codec(encoding).encode(content)[0]
-    except binascii.Error as error:
-        raise unusable(path, f"cannot be written: the content is not base64 ({error})") from None
     except UnicodeError as error:
         raise unusable(path, f"cannot be written as {encoding}: {error}", "use encoding: utf-8") from None
+    except ValueError as error:
+        raise unusable(path, f"cannot be written: the content is not base64 ({error})") from None
 
 
 def _codec(encoding: str) -> codecs.CodecInfo:
