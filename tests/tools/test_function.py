@@ -256,6 +256,18 @@ def test_i5_a_default_that_json_cannot_hold_is_not_in_the_schema() -> None:
 # ── results ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+class Text(str):
+    """As parsers of XML and HTML return."""
+
+
+class Share(float):
+    """As NumPy returns."""
+
+
+class Count(int):
+    pass
+
+
 @dataclass
 class Found:
     path: str
@@ -276,6 +288,7 @@ class Found:
         (Found("x", date(2026, 1, 2)), {"path": "x", "on": "2026-01-02"}),
         (2**70, 2**70),
         ([Point(x=1)], [{"x": 1, "y": 0}]),
+        ([Text("x"), {"n": Share(0.5)}, Count(3)], ["x", {"n": 0.5}, 3]),
     ],
     ids=repr,
 )
@@ -304,6 +317,7 @@ class Measurement(BaseModel):
         ({"a": [float("inf")]}, " at a[0]"),
         (Measured([1.0, float("nan")]), " at values[1]"),
         ([Measurement(value=float("nan"))], " at [0].value"),
+        ([Share("nan")], " at [0]"),
     ],
     ids=repr,
 )

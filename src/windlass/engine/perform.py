@@ -44,7 +44,10 @@ _LARGE = 2**63
 
 
 def _dumped(value: Any) -> Any:
-    """A model of pydantic as its JSON Schema describes it."""
+    """A model of pydantic as its JSON Schema describes it; text and numbers of other classes (NumPy has some)."""
+    for plain in (str, int, float):
+        if isinstance(value, plain):
+            return plain(value)
     if (dump := getattr(value, "model_dump", None)) is None or isinstance(value, type):
         raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
     return dump(by_alias=True)
