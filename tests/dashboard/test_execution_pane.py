@@ -58,6 +58,20 @@ async def test_i4_the_log_grows_live_and_is_searched(server: Server, project: Pr
     await expect(log).not_to_contain_text("one")
 
 
+async def test_i4_events_are_handed_over_in_a_tab_that_is_hidden(
+    server: Server, project: Project, open_page: Any
+) -> None:
+    script = "echo one; while ! test -e go; do sleep 0.05; done; echo two"
+    execution = server.api.start({"name": "log", "steps": [{"id": "talks", "run": script}]})["id"]
+    page = await open_page(server)
+    await page.add_init_script("window.requestAnimationFrame = () => 0")  # a hidden tab has no frames
+    await page.goto(f"{server.address}/executions/{execution}?view=list&step=talks")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    await expect(pane(page, "talks").get_by_text("1 line", exact=True)).to_be_visible()
+    (project.path / "go").touch()
+    await expect(pane(page, "talks").get_by_text("2 lines")).to_be_visible()
+
+
 async def test_c5_an_error_has_its_advice_as_buttons_and_retry_works(
     server: Server, project: Project, open_page: Any
 ) -> None:
