@@ -33,7 +33,7 @@ export function Log({ events }: { events: StepEvents }) {
       </div>
       {events.error && <ProblemNotice error={events.error} />}
       {lines.length === 0 ? (
-        <p className="soft">{events.whole ? "It has written nothing." : "Loading …"}</p>
+        !events.error && <p className="soft">{events.whole ? "It has written nothing." : "Loading …"}</p>
       ) : (
         <Rows lines={shown} count={shown.length} follow={!wanted} show={setWhole} />
       )}

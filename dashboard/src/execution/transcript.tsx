@@ -1,3 +1,4 @@
+import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useReducer, useRef, useState } from "react";
 import { api, given, type TranscriptPage } from "../api/client";
 import type { StreamEvent } from "../live/stream";
@@ -78,49 +79,38 @@ interface Talk {
 function useConversation(execution: string, step: string, until: number | null, follow: LiveExecution["follow"]): Talk {
   const [, redraw] = useReducer((count: number) => count + 1, 0);
   const talk = useMemo<Talk>(() => ({ entries: [], pieces: "", error: null }), [execution, step, until]);
-  const reading = useRef(false);
-  useEffect(() => {
-    let over = false;
-    let wanted = false;
-    const read = async () => {
-      wanted = true;
-      if (reading.current) return;
-      reading.current = true;
-      try {
-        while (wanted && !over) {
-          wanted = false;
-          const after = talk.entries.at(-1)?.seq ?? 0;
-          const page = await given<TranscriptPage>(
-            api.GET("/api/executions/{execution}/transcript", {
-              params: { path: { execution }, query: { step, after } },
-            }),
-          );
-          if (over) return;
-          const found = page.entries as unknown as Entry[];
-          talk.entries = [...talk.entries, ...found.filter((entry) => until === null || entry.seq <= until)];
-          wanted ||= page.next !== null;
-          talk.error = null;
-          redraw();
-        }
-      } catch (error) {
-        talk.error = error as Error;
+  const news = useRef(false);
+  const { error, refetch } = useQuery({
+    queryKey: ["transcript", execution, step, until],
+    queryFn: async ({ signal }) => {
+      do {
+        news.current = false;
+        const after = talk.entries.at(-1)?.seq ?? 0;
+        const page = await given<TranscriptPage>(
+          api.GET("/api/executions/{execution}/transcript", {
+            params: { path: { execution }, query: { step, after } },
+            signal,
+          }),
+        );
+        const found = page.entries as unknown as Entry[];
+        talk.entries = [...talk.entries, ...found.filter((entry) => until === null || entry.seq <= until)];
+        news.current ||= page.next !== null;
         redraw();
-      } finally {
-        reading.current = false;
-      }
-    };
-    void read();
-    const listener = (events: StreamEvent[]) => {
+      } while (news.current);
+      return talk.entries.length;
+    },
+    gcTime: 0,
+  });
+  useEffect(() => {
+    if (until !== null) return;
+    return follow(step, (events) => {
       if (takePieces(talk, events)) redraw();
-      if (events.some((event) => event.type !== "output.written" || event.stream !== "agent")) void read();
-    };
-    const leave = until === null ? follow(step, listener) : () => {};
-    return () => {
-      over = true;
-      reading.current = false;
-      leave();
-    };
-  }, [execution, step, until, follow, talk]);
+      if (events.every((event) => event.type === "output.written" && event.stream === "agent")) return;
+      news.current = true;
+      void refetch({ cancelRefetch: false });
+    });
+  }, [step, until, follow, talk, refetch]);
+  talk.error = error;
   return talk;
 }
 

@@ -1,5 +1,6 @@
+import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useReducer, useRef } from "react";
-import { ApiError, api, type EventPage, given } from "../api/client";
+import { api, type EventPage, given } from "../api/client";
 import type { StreamEvent } from "../live/stream";
 import type { LiveExecution } from "../live/use_execution";
 import { LogLines } from "./log_lines";
@@ -76,43 +77,39 @@ export function useStepEvents(
   const events = useMemo(() => new StepEvents(), [execution, step, until]);
   const early = useRef<StreamEvent[]>([]);
   useEffect(() => {
-    let over = false;
     early.current = [];
-    const leave =
-      until === null
-        ? follow(step, (batch) => {
-            if (events.whole) {
-              events.take(batch, until);
-              redraw();
-            } else early.current.push(...batch);
-          })
-        : () => {};
-    const read = async () => {
+    if (until !== null) return;
+    return follow(step, (batch) => {
+      if (events.whole) {
+        events.take(batch, until);
+        redraw();
+      } else early.current.push(...batch);
+    });
+  }, [step, until, follow, events]);
+  // As a query, it is asked again as all others are: after an error, and when the server is back.
+  const { error } = useQuery({
+    queryKey: ["events", execution, step, until],
+    queryFn: async ({ signal }) => {
       let after: number | null = events.seq;
-      while (after !== null && !over) {
+      while (after !== null) {
         const page: EventPage = await given<EventPage>(
           api.GET("/api/executions/{execution}/steps/{step}/events", {
             params: { path: { execution, step }, query: { after, limit: PAGE } },
+            signal,
           }),
         );
-        if (over) return;
         const read = page.events as unknown as StreamEvent[];
         events.take(read, until);
         after = page.next ? (read.at(-1)?.seq ?? null) : null;
         redraw();
       }
       events.take(early.current, until);
+      early.current = [];
       events.whole = true;
-      redraw();
-    };
-    read().catch((error: unknown) => {
-      events.error = error instanceof ApiError ? error : new Error("the log cannot be read: the server is not there");
-      redraw();
-    });
-    return () => {
-      over = true;
-      leave();
-    };
-  }, [execution, step, until, follow, events]);
+      return events.seq;
+    },
+    gcTime: 0,
+  });
+  events.error = error;
   return events;
 }
