@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Project, Windlass
-    from server_process import Server
+    from server_process import Serve, Server
 
 HELD: dict[str, Any] = {"name": "held", "steps": [{"id": "one", "run": "while ! test -e go; do sleep 0.05; done"}]}
 
@@ -161,3 +162,27 @@ async def test_i4_times_are_right_in_a_browser_whose_clock_is_wrong(
     await expect(axis).not_to_contain_text(" h")
     (project.path / "go").touch()
     await expect(page.locator(".fact-state")).to_contain_text("completed")
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_d9_pages_follow_a_home_that_was_put_back_to_an_earlier_time(
+    serve: Serve, project: Project, open_page: Any, port: int, tmp_path: Path
+) -> None:
+    first = serve("--port", str(port))
+    execution = first.api.start(HELD, workdir=str(project.path))["id"]
+    first.kill()
+    shutil.copytree(project.home, tmp_path / "earlier")
+    (project.path / "go").touch()
+    second = serve("--port", str(port))
+    second.api.start(plan("later"), wait=60)
+    listed = await open_page(second, allow=("ERR_", "WebSocket"))
+    shown = await open_page(second, f"/executions/{execution}", allow=("ERR_", "WebSocket"))
+    await expect(listed.get_by_role("link", name="later")).to_be_visible()
+    await expect(shown.locator(".fact-state")).to_contain_text("completed")
+    second.kill()
+    shutil.rmtree(project.home)
+    (tmp_path / "earlier").rename(project.home)
+    (project.path / "go").unlink()
+    serve("--port", str(port))
+    await expect(listed.get_by_role("link", name="later")).to_have_count(0)
+    await expect(shown.locator(".fact-state")).to_contain_text("running")

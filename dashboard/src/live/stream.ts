@@ -30,6 +30,7 @@ export interface StreamOptions {
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 10_000;
 const SILENCE = 45_000;
+const REFUSED = 1008; // the event to go on from is not in the journal
 const TOGETHER = 16; // milliseconds; a tab that is hidden has no frames, but it has timers
 const ANSWERS_WITHIN = 5_000;
 
@@ -100,8 +101,9 @@ export function listen(options: StreamOptions): () => void {
     };
     socket.onclose = (close) => {
       if (over) return;
-      if (close.code === 1008) last = null; // the journal was replaced: begin with what is there now
-      goOn();
+      // The journal was replaced: nothing on the page is from the one that is there now.
+      if (close.code === REFUSED) window.location.reload();
+      else goOn();
     };
   };
 
