@@ -264,9 +264,10 @@ async def test_a4_a_server_that_does_not_run_is_named_with_what_to_do(protocol: 
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        result = await World(protocol, url, tmp_path).run()
+        result = await World(protocol, url.replace("//", "//ann:canary-1@"), tmp_path).run()
     failure = result.failure
     assert failure is not None
+    assert "canary" not in str(failure)
     assert failure.category is Category.TRANSIENT
     assert not failure.elsewhere
     assert "refused" in failure.message

@@ -165,6 +165,8 @@ async def test_a4_it_is_available_when_a_model_can_be_called_and_says_which() ->
     assert (health.ok, health.detail) == (True, "anthropic at api.anthropic.com, claude-x")
     health = await runner(LOCAL, "qwen3:8b").available()
     assert (health.ok, health.detail) == (True, "openai-compatible at localhost:11434, qwen3:8b")
+    health = await runner({"OPENAI_BASE_URL": "http://ann:canary-1@localhost:11434/v1"}, "qwen3:8b").available()
+    assert health.detail == "openai-compatible at localhost:11434, qwen3:8b"
     assert runner({}).name == "cli"
 
 

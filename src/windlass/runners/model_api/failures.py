@@ -92,7 +92,7 @@ def _hints(error: Any, target: ModelTarget) -> tuple[str, ...]:
         return ()
     if error.suggested_model_id:
         return (f"did you mean {error.suggested_model_id}?",)
-    return (f"{target.host} has no model {target.model!r}, or {target.base_url} is not where its API begins",)
+    return (f"{target.host} has no model {target.model!r}, or {target.address} is not where its API begins",)
 
 
 def _unreachable(error: Any, target: ModelTarget) -> Failure:
@@ -100,7 +100,7 @@ def _unreachable(error: Any, target: ModelTarget) -> Failure:
     if error.phase in ("connect", "pool"):
         if target.local:
             name = "ANTHROPIC_BASE_URL" if target.provider == "anthropic" else "OPENAI_BASE_URL"
-            advice = [f"start the model server at {target.base_url}", f"or correct {name}"]
+            advice = [f"start the model server at {target.address}", f"or correct {name}"]
         else:
             advice = [f"check the network: is {target.host} reachable from here?"]
         return _broken(TurnEnding.CUT, f"cannot connect to {target.host}: {reason}", *advice)

@@ -52,7 +52,13 @@ class ModelTarget:
 
     @property
     def host(self) -> str:
-        return urlsplit(self.base_url).netloc
+        """Host and port, without a user and a password in front of them."""
+        return urlsplit(self.base_url).netloc.rpartition("@")[2]
+
+    @property
+    def address(self) -> str:
+        """The base URL as it may be shown."""
+        return urlsplit(self.base_url)._replace(netloc=self.host).geturl()
 
     @property
     def account(self) -> str:
