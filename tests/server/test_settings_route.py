@@ -14,6 +14,9 @@ def test_i4_settings_name_their_origin_and_tell_no_secret(serve: Serve, project:
     user.parent.mkdir(parents=True, exist_ok=True)
     user.write_text(
         'approval_expiry = "1h"\n[messages.services.chat]\nurl = "https://name:canary-1@chat.example.com/x"\n'
+        '[messages.services.hook]\nurl = "https://chat.example.com/x?token=canary-2"\n'
+        '[mcp.one]\ncommand = "one"\nenv = {ONE_KEY = "canary-3", LEVEL = "low"}\n'
+        'args = ["--token", "canary-4", "--api-key=canary-5", "--proxy=http://ann:canary-6@example.com", "-v"]\n'
         '[telemetry]\nendpoint = "http://localhost:4318"\nheaders_env = {Authorization = "OTLP_AUTH"}\n'
     )
     serve().stop()  # which makes the home
@@ -27,6 +30,9 @@ def test_i4_settings_name_their_origin_and_tell_no_secret(serve: Serve, project:
     assert rows["grace"] == (2.0, "environment: WINDLASS_GRACE")
     assert rows["approvals.always"] == (["shell"], str(project.home / "config.toml"))
     assert rows["checkpoints"] == ("step", "default")
+    assert rows["mcp.one.env.ONE_KEY"] == ("(hidden)", str(user))
+    assert rows["mcp.one.env.LEVEL"] == ("low", str(user))
+    assert rows["mcp.one.args"][0] == ["--token", "(hidden)", "--api-key=(hidden)", "(hidden)", "-v"]
     assert rows["telemetry.headers_env.Authorization"] == ("OTLP_AUTH", str(user))
 
 

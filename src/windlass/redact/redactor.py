@@ -21,7 +21,7 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus, unquote
 
-__all__ = ["Redactor", "is_secret_name", "secrets_in"]
+__all__ = ["Redactor", "holds_secret", "is_secret_name", "secrets_in"]
 
 SHORTEST = 8
 """Characters. Shorter values are not hidden: they would be found in half of all text."""
@@ -59,6 +59,11 @@ def secrets_in(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             # A key of many lines is printed, and journalled, line by line.
             lines = value.splitlines() if "\n" in value else ()
             yield from ((name, line) for line in lines if len(line) >= 2 * SHORTEST and not line.startswith("-----"))
+
+
+def holds_secret(value: str) -> bool:
+    """Tell whether an address or a connection string has a password or a key in it."""
+    return any(_parts(value))
 
 
 def _parts(value: str) -> Iterator[str]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from windlass.homes import user_folder
 from windlass.homes.journal_url import PostgresUrl
+from windlass.redact.redactor import holds_secret, is_secret_name
 from windlass.settings import Settings, settings_sources
 
 __all__ = ["HIDDEN", "settings_table"]
 
 HIDDEN = "(hidden)"
 _SECRET = re.compile(r"token|secret|passw|credential|api_?key|auth|cookie|private", re.IGNORECASE)
-_NAMES_ONE = re.compile(r"(^|_)env(_|$)", re.IGNORECASE)
+_NAMES_ONE = re.compile(r"_env$|^env_allow$", re.IGNORECASE)
 """Keys that hold the name of a variable, not the secret in it."""
 _WITH_PASSWORD = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 
@@ -62,16 +64,30 @@ def _has(given: Any, path: tuple[str, ...], changed: bool) -> bool:
 
 
 def _told(path: tuple[str, ...], value: Any) -> Any:
-    secret = any(_SECRET.search(part) and not _NAMES_ONE.search(part) for part in path)
-    if secret and isinstance(value, str | list) and value and not any(_NAMES_ONE.search(part) for part in path):
+    names_one = any(_NAMES_ONE.search(part) for part in path)
+    secret = any(_SECRET.search(part) for part in path) or (path[-2:-1] == ("env",) and is_secret_name(path[-1]))
+    if secret and not names_one and isinstance(value, str | list) and value:
         return HIDDEN
     if path == ("journal",) and isinstance(value, str):
         return PostgresUrl(value).shown
-    if isinstance(value, str) and _WITH_PASSWORD.search(value):
-        return HIDDEN
+    if isinstance(value, str):
+        return HIDDEN if _has_secret(value) else value
     if isinstance(value, list):
-        return [_told((), part) if isinstance(part, str) else _table(part) for part in value]
+        return [_argument(*pair) if isinstance(pair[1], str) else _table(pair[1]) for pair in pairwise(("", *value))]
     return value
+
+
+def _argument(before: Any, value: str) -> str:
+    """A text in a list: it may be the value of the option before it (`--token X`), or have one in it (`--token=X`)."""
+    option, equals, given = value.partition("=")
+    if option.startswith("-") and equals and given and is_secret_name(option):
+        return f"{option}={HIDDEN}"
+    follows = isinstance(before, str) and before.startswith("-") and "=" not in before and is_secret_name(before)
+    return HIDDEN if follows or _has_secret(value) else value
+
+
+def _has_secret(text: str) -> bool:
+    return _WITH_PASSWORD.search(text) is not None or holds_secret(text)
 
 
 def _table(value: Any) -> Any:
