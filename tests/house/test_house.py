@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +57,21 @@ def test_class_names_are_made_of_plain_words_and_of_the_glossarys(modules: dict[
     allowed = PLAIN | {word.lower() for word in glossary()}
     unknown = {node.name for _, node in nodes(modules, ast.ClassDef) if not allowed.issuperset(words_of(node.name))}
     assert sorted(unknown) == [], "a plain word goes into plain_words.txt, a term into the glossary, a metaphor goes"
+
+
+def test_the_modules_of_the_recipes_keep_the_rules() -> None:
+    """Whoever follows CONTRIBUTING.md word for word has a `make check` that passes."""
+    blocks = re.findall(r"^ *```python\n(.*?)^ *```$", CONTRIBUTING, re.MULTILINE | re.DOTALL)
+    recipes = [textwrap.dedent(block) for block in blocks if '"""' in block]
+    assert len(recipes) == 2, "a tool and a runner"
+    test_class_names_are_made_of_plain_words_and_of_the_glossarys({
+        Path(f"{number}.py"): ast.parse(recipe) for number, recipe in enumerate(recipes)
+    })  # fmt: skip
+    for recipe in recipes:
+        for rule in (["check"], ["format", "--check"]):
+            command = [sys.executable, "-m", "ruff", *rule, "--stdin-filename", SOURCE / "recipe.py", "-"]
+            checked = subprocess.run(command, input=recipe, capture_output=True, text=True, check=False)
+            assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_the_glossary_has_one_line_for_each_of_its_words() -> None:
