@@ -43,6 +43,9 @@ def test_i1_a_wrong_value_is_refused_and_nothing_is_written(project: Project, wi
     for key, value, said in (
         ("grace", "soon", "'soon' is not a duration"),
         ("grce", "3s", "did you mean"),
+        ("budget.dya", "3", "`budget.dya` is not a setting; did you mean `day`?"),
+        ("runtimes.cli.modle", "m", "did you mean `model`?"),
+        ("messages.services.hook.kind", "mail", "known: url_env, url, smtp, sender,"),
         ("a b", "3s", "is not a key"),
         ("grace.more", "3s", "cannot be changed safely"),
         ("budget.week", "3", "budget.week"),

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from windlass.errors import UsageError
 from windlass.homes import user_folder
@@ -283,7 +283,22 @@ def _table(value: str) -> Any:
 def _plain(problem: Any, path: tuple[str | int, ...]) -> str:
     key = ".".join(str(part) for part in path)
     if problem["type"] == "extra_forbidden":
-        return f"`{key}` is not a setting; {nearest(key, Settings.model_fields)}"
+        return f"`{key}` is not a setting; {nearest(str(path[-1]), _keys(path[:-1]))}"
     if problem["type"] == "tuple_type":
         return f'`{key}` is a list, like ["A", "B"]; add one value: windlass config add {key} VALUE'
     return f"`{key}`: {str(problem['msg']).removeprefix('Value error, ')}"
+
+
+def _keys(path: tuple[str | int, ...]) -> list[str]:
+    """The keys of the table at this path; names that users choose, and places in a list, lead to no other table."""
+    table: type[CheckedValue] = Settings
+    for part in path:
+        table = next(_tables(get_type_hints(table).get(str(part))), table)
+    return [field.alias or name for name, field in table.model_fields.items()]
+
+
+def _tables(hint: Any) -> Iterator[type[CheckedValue]]:
+    if isinstance(hint, type) and issubclass(hint, CheckedValue):
+        yield hint
+    for inner in get_args(hint):
+        yield from _tables(inner)
