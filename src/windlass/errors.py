@@ -155,14 +155,14 @@ class PlanInvalid(UsageError):
 
     subject = "the plan"
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], *, advice: Sequence[str] = ()) -> None:
         self.problems = tuple(problems)
         count = len(self.problems)
         head = f"{count} problem{'' if count == 1 else 's'} in {self.subject}"
         lines = [f"  {_indented(str(problem))}" for problem in self.problems[:MOST_PROBLEMS]]
         if count > MOST_PROBLEMS:
             lines.append(f"  … and {count - MOST_PROBLEMS} more")
-        super().__init__("\n".join([f"{head}:", *lines]))
+        super().__init__("\n".join([f"{head}:", *lines]), advice=advice)
 
 
 class InputInvalid(PlanInvalid):

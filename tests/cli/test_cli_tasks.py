@@ -182,6 +182,8 @@ def refused(windlass: Windlass, project: Project, *arguments: str, **env: str) -
         (["--task-file", "cycle.json"], "a → b → a"),
         (["--task-file", "twice.yaml"], "same"),
         (["--task-file", "keys.yaml"], "needs"),
+        (["--task-file", "cycle.json"], "→ correct the tasks, whose keys are in: windlass docs strategies"),
+        (["--task", "x", "--role", "nobody"], "→ see its options: windlass run --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -319,8 +319,7 @@ def _usual_advice(error: WindlassError, command: str) -> tuple[str, ...]:
     match error:
         case InputInvalid():
             return (f"correct what is given with -i KEY=VALUE; see its options: windlass {command} --help",)
-        case PlanInvalid():
-            file = next((problem.file for problem in error.problems if problem.file), "FILE")
+        case PlanInvalid() if file := next((problem.file for problem in error.problems if problem.file), ""):
             return (f"fix it, then check again: windlass plan check {shlex.quote(file)}",)
         case UsageError():
             return (f"see its options: windlass {command} --help".replace("  ", " "),)

@@ -184,7 +184,9 @@ class RunRequest:
         data = plan_data(self._tasks(), self.chosen_strategy(), role=self.role, chain=self.chain)
         found = check_data(data, file=self.tasks_file)
         if found.plan is None:
-            raise PlanInvalid(found.problems)
+            raise PlanInvalid(
+                found.problems, advice=("correct the tasks, whose keys are in: windlass docs strategies",)
+            )
         return found.plan
 
     def _applied(self, loaded: LoadedPlan) -> LoadedPlan:
