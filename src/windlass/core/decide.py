@@ -64,7 +64,12 @@ class Policy(msgspec.Struct, frozen=True):
 
     def asks(self, step: PreparedStep) -> bool:
         """True if a person is asked before the step: the stricter of plan and settings holds (C6)."""
-        return step.approve is _ALWAYS or self.asks_for(step.approve, step.tool)
+        approve = step.approve
+        if approve is _ALWAYS:
+            return True
+        if self.ask_for or (approve is _SENSITIVE and self.sensitive):
+            return self.asks_for(approve, step.tool)
+        return approve is not _NEVER and self.by_nature(step.tool)
 
     def asks_for(self, approve: Approve, tool: str) -> bool:
         """The same for one tool that a step with this `approve` uses, as a program does."""
@@ -117,8 +122,9 @@ def decide(state: State, now: float, policy: Policy = _DEFAULT) -> list[Command]
         _fill(state, now, policy, commands)
     if not commands:
         return [Record(_finish(state, now))] if state.unsettled == 0 and not state.active else commands
-    if any(type(command) is Record for command in commands):  # one may be the failure of a critical step: starts wait
-        return [command for command in commands if type(command) is not Launch]
+    for command in commands:
+        if type(command) is Record:  # it may be the failure of a critical step: starts wait for the next look
+            return [command for command in commands if type(command) is not Launch]
     return commands
 
 

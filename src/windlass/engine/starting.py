@@ -168,10 +168,9 @@ class Starter:
         if on_overrun not in get_args(ev.OnOverrun):
             raise UsageError(f"`on_overrun` is `ask` or `proceed`, or empty for the settings; given is {on_overrun!r}")
         check_workdir(folder)
-        self._plans.check(loaded, workdir)
-        bound = bind_inputs(plan, inputs or {})
         warnings = [*loaded.warnings, *await self._plans.prerequisites(loaded, workdir, anyway=anyway)]
         await self._plans.check_programs(loaded)
+        bound = bind_inputs(prepare(plan).plan, inputs or {})  # the caller may change the lists in its own plan later
         created = ev.ExecutionCreated(
             self._clock.now(),
             id=_checked_id(id),

@@ -15,7 +15,6 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -219,7 +218,7 @@ def bind_inputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
     if type(given) is not dict and not isinstance(given, Mapping):
         raise InputInvalid([Problem(f"expected a mapping of names to values, found {kind_of(given)}", where="inputs")])
     problems: list[Problem] = []
-    bound = deepcopy(plan.inputs)  # a program may change the lists in its plan later
+    bound = dict(plan.inputs)
     for name, value in given.items():
         try:
             if name not in plan.inputs:
