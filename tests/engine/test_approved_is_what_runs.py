@@ -123,10 +123,11 @@ async def test_c6_a_swap_between_the_last_look_and_the_rename_is_noticed_and_und
         assert (await resumed(engine, execution)).status == "completed"
 
 
-async def test_c6_a_script_that_changed_on_disk_is_asked_about_anew(project: Project) -> None:
+@pytest.mark.parametrize("limits", [{}, {"timeout": "1m"}], ids=["plain", "with a limit"])
+async def test_c6_a_script_that_changed_on_disk_is_asked_about_anew(project: Project, limits: dict[str, str]) -> None:
     script = project.file("deploy.sh", "echo one > out.txt\n")
     async with windlass.open() as engine:
-        execution = (await paused(engine, asking("shell", {"line": "sh -e deploy.sh && true"}))).id
+        execution = (await paused(engine, asking("shell", {"line": "sh -e deploy.sh && true"}, **limits))).id
         script.write_text("echo two > out.txt\n")
         await asked_anew(engine, project, execution, "the file deploy.sh changed")
     assert (project.path / "out.txt").read_text() == "two\n"
