@@ -37,7 +37,7 @@ def test_an_untrusted_folder_without_a_terminal_exits_4_and_nothing_ran(
     ran = windlass(*command, plan, code=4)
     assert "tools.py" in ran.err
     assert str(project.path) in ran.err
-    assert "--yes" in ran.err
+    assert "windlass trust " in ran.err
     assert ran.out == ""
     assert not (project.path / "loaded").exists()
     assert project.lines("ran") == []

@@ -182,7 +182,7 @@ def test_e1_several_models_of_a_step_have_their_costs_each() -> None:
     assert [(one["model"], one["cost"]["usd"]) for one in models] == [("small", 0.5), ("large", 1.0), (None, 0.5)]
 
 
-def test_j3_what_a_step_used_of_the_machine_is_null_where_nobody_knows_it() -> None:
+def test_h1_what_a_step_used_of_the_machine_is_null_where_nobody_knows_it() -> None:
     run = Simulation(plan_of({"id": "a"}, {"id": "b"}))
     run.start()
     for step, used in (("a", Resources(cpu=0.25, memory=7)), ("b", Resources(received=3))):

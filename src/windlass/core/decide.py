@@ -259,7 +259,7 @@ def _lacking(state: State) -> tuple[str, ...]:
         if step.status is not _COMPLETED:
             lacking += [step.id] if not step.by_condition else []
         elif step.children and not step.picked:
-            lacking += [item.id for item in step.children if item.status is not _COMPLETED]
+            lacking += [item.id for item in step.children if item.skip_by and item.status is not _COMPLETED]
     return tuple(lacking)
 
 

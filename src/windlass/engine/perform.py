@@ -27,7 +27,6 @@ from windlass.engine.gates.intake import Admission
 from windlass.engine.gates.terms import PLAIN
 from windlass.errors import CUT_OFF, ApprovalOutdated, Category, Failure, ToolError, classify
 from windlass.plan.model import Effect
-from windlass.plan.storable import unique_keys
 from windlass.ports import Call, Meter, Tool, Toolbox
 from windlass.process import MemoryPool, ProcessLost, Supervisor
 
@@ -352,7 +351,11 @@ def storable(value: Any, tool: str) -> Outcome:
 def read_back(encoded: bytes) -> Any:
     """The value of JSON that msgspec wrote. ValueError: an entry is lost, as of `{1: "a", "1": "b"}`."""
     value = _decode(encoded)
-    return value if len(_encode(value)) == len(encoded) else json.loads(encoded, object_pairs_hook=unique_keys)
+    if len(_encode(value)) == len(encoded):
+        return value
+    from windlass.plan.storable import unique_keys  # needed for what goes wrong alone
+
+    return json.loads(encoded, object_pairs_hook=unique_keys)
 
 
 def _not_finite(value: Any, place: str = "") -> str | None:
