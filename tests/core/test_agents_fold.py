@@ -92,6 +92,16 @@ def test_k5_the_files_of_a_turn_that_has_not_ended_are_not_known() -> None:
         assert agent.changed == changed
 
 
+@pytest.mark.parametrize(("changed", "left"), [(3, 0), (None, None)])
+def test_d4_an_agent_that_was_undone_has_changed_nothing_that_is_left(changed: int | None, left: int | None) -> None:
+    run = begun()
+    began(run)
+    run.state.apply(ev.WorkspaceSnapshot(1.0, "a", 1, "after", "/", "git:2", changed=changed))
+    run.finish("a")
+    tell(run, ev.StepUndone(run.clock.now(), "a", "ada"))
+    assert agent_of(run).changed == left
+
+
 def test_e1_what_is_unknown_is_never_shown_as_nothing() -> None:
     run = begun()
     began(run)

@@ -455,10 +455,13 @@ async def test_c3_a_tool_that_raises_what_nobody_raises_fails_alone(
 ) -> None:
     """`sys.exit()` in somebody's function must not take the engine along."""
 
+    messages = set()
     for more in ({}, {"timeout": 60}):
         step = await run(raising(error, kind), **more)
         assert step["status"] == "failed"
         assert step["error"]["category"] == "logic"
+        messages.add(step["error"]["message"])
+    assert len(messages) == 1, "a limit of time changes nothing of what is said"
 
 
 class Panic(BaseException):
