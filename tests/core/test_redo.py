@@ -348,6 +348,16 @@ def test_d8_a_skipped_foreach_keeps_what_its_items_gave() -> None:
     assert run.state.steps["each"].output == ["one", None]
 
 
+def test_d8_a_foreach_that_is_skipped_while_it_runs_keeps_what_its_items_gave() -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": [1, 2]}, {"id": "z", "needs": ["each"]}))
+    run.start()
+    run.finish("each[0]", "one")
+    run.skip("each")
+    run.stop("each[1]")
+    assert statuses(run)["each"] == "skipped"
+    assert run.state.steps["each"].output == ["one", None]
+
+
 def test_d10_a_denied_step_that_is_retried_asks_again() -> None:
     run = Simulation(plan_of({"id": "a", "approve": "always"}), hold=True)
     run.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from windlass import ToolError
 from windlass.core.breaker import FAILURES
 from windlass.engine.gates import Gates, TookTooLong
 from windlass.engine.gates.circuit import NotBegun
-from windlass.engine.gates.places import Slots
+from windlass.engine.gates.places import Slots, take_place
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.plan.model import Effect
 from windlass.ports import ComposedTool, Rate, Terms
@@ -150,3 +151,16 @@ async def test_h2_what_depends_on_what_was_done_before_is_never_answered_from_me
     page.stateful = True  # type: ignore[attr-defined]
     world = World(tmp_path, page)
     assert [await world.use("browser.text"), await world.use("browser.text")] == [1, 2]
+
+
+def test_c8_to_look_for_a_place_leaves_no_file_open(tmp_path: Path) -> None:
+    def next_descriptor() -> int:
+        os.close(found := os.open(tmp_path, os.O_RDONLY))
+        return found
+
+    held = take_place(tmp_path, "slow", 1)
+    assert held is not None
+    free = next_descriptor()
+    assert take_place(tmp_path, "slow", 1) is None
+    assert next_descriptor() == free
+    os.close(held)
