@@ -186,6 +186,15 @@ def check(run: Simulation, number: int, *passed: bool) -> None:
     tell(run, ev.AgentChecked(run.clock.now(), "a", 1, number, results))
 
 
+def test_k5_a_stretch_of_work_ends_with_the_record_after_it() -> None:
+    periods: list[WorkPeriod] = []
+    add_record(periods, ev.WorkspaceSnapshot(1.0, "a", 1, "before", "/", "git:1"))
+    add_record(periods, ev.WorkspaceSnapshot(2.0, "a", 1, "after", "/elsewhere", "git:3"))
+    assert periods == [WorkPeriod("/", "git:1", 1.0)]
+    add_record(periods, ev.WorkspaceSnapshot(3.0, "a", 1, "after", "/", "git:2"))
+    assert periods == [WorkPeriod("/", "git:1", 1.0, after="git:2", ended=3.0)]
+
+
 def test_an_agent_that_has_just_begun_has_nothing_behind_it() -> None:
     run = begun()
     began(run)

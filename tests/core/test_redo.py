@@ -8,9 +8,11 @@ from core_plans import attempts_of, plan_of, statuses
 from windlass.cli.text import describe, summary
 from windlass.core import events as ev
 from windlass.core.redo import check_retry, check_skip, is_over
+from windlass.core.say import LONGEST_MESSAGE, check_say, checked_message
 from windlass.core.state import fold
 from windlass.core.view import snapshot
 from windlass.errors import Category, Failure, UsageError
+from windlass.plan.model import Plan
 from windlass.testing import Simulation
 
 BROKEN = Failure(Category.LOGIC, "broken")
@@ -366,6 +368,23 @@ def test_d10_a_denied_step_that_is_retried_asks_again() -> None:
     run.retry("a")
     run.resume()
     assert run.state.steps["a"].waiting_for == "approval"
+
+
+def test_k1_a_message_is_as_long_as_the_bound_says() -> None:
+    longest = "é" * (LONGEST_MESSAGE // 2)
+    assert checked_message(longest) == longest
+    with pytest.raises(UsageError, match="bytes"):
+        checked_message(f"{longest}.")
+
+
+def test_k1_nothing_is_said_to_an_agent_that_cannot_be_tried_again() -> None:
+    steps = [{"id": "a", "run": "make"}, {"id": "b", "prompt": "go on", "needs": ["a"]}, {"id": "c", "run": "make"}]
+    run = Simulation(Plan.model_validate({"steps": steps}))
+    run.start()
+    failed(run, "a")
+    assert not is_over(run.state, run.state.steps["b"])
+    with pytest.raises(UsageError, match="step b"):
+        check_say(run.state, run.state.steps["b"])
 
 
 @pytest.mark.parametrize(
