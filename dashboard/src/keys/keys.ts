@@ -3,7 +3,7 @@
  * A part of a page names its keys with `useKeys`, for as long as it is shown; `shownKeys` lists them all for the help.
  * Nothing happens while somebody types in a field, nor behind an open dialog.
  */
-import { useEffect, useRef } from "react";
+import { useEffect, useLayoutEffect, useRef } from "react";
 
 export interface Key {
   /** One key as the browser names it (`j`, `?`, `Escape`), or two, one after the other: `g e`. */
@@ -28,7 +28,8 @@ let pressed = 0;
 /** Has these keys answered while the component is shown. The part that came last wins. */
 export function useKeys(name: string, keys: Key[]): void {
   const group = useRef<KeyGroup>({ name, keys });
-  useEffect(() => {
+  // With the page: a plain effect may come later than a key that is pressed for what is seen.
+  useLayoutEffect(() => {
     group.current = { name, keys };
   });
   useEffect(() => {
