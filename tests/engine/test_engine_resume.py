@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import settled, wait_until_async
 
 import windlass
 from windlass import Execution, Plan, Step, tool
 from windlass.core import events as ev
+from windlass.engine.driver import Driver
 from windlass.errors import CannotResume, NotPermitted, PlanInvalid, UsageError
 
 if TYPE_CHECKING:
@@ -142,6 +144,28 @@ async def test_d2_of_two_who_resume_at_once_one_gets_it(project: Project, paused
         assert isinstance(refused, UsageError), "the second one looks again, and says how things stand"
         assert (await got.result())["status"] == "completed"
     assert project.lines("ran") == ["first", "gate", "old"]
+
+
+@pytest.mark.parametrize("way", ["resume", "check", "check_redo"])
+async def test_d5_a_resume_right_after_the_pause_waits_until_its_driver_has_let_go(
+    project: Project, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    may_end, let_go = asyncio.Event(), Driver._let_go
+
+    async def slowly(driver: Driver) -> None:
+        await may_end.wait()
+        await let_go(driver)
+
+    async with windlass.open() as engine:
+        with monkeypatch.context() as patched:
+            patched.setattr(Driver, "_let_go", slowly)
+            execution = await engine.start(Plan(steps=[Step(id="a", run="true", approve="always")]), hold=False)
+            await wait_until_async(lambda: project.state(execution.id).status == "paused", "the pause is on disk")
+        arguments = ([],) if way == "check_redo" else ()
+        asked = asyncio.create_task(getattr(engine, way)(execution.id, *arguments))
+        await settled()
+        may_end.set()
+        await asked
 
 
 async def test_d5_every_reason_is_told_at_once(project: Project, paused: str) -> None:

@@ -81,6 +81,12 @@ class LocalDrivers(Drivers):
         driver = self._drivers.get(execution)
         return self._tasks.get(execution) if driver is not None and driver.acknowledged.is_set() else None
 
+    async def let_go(self, execution: str) -> None:
+        """Wait for a driver here that has come to its end on disk, and holds the execution for a moment more."""
+        task = self.task(execution)
+        if task is not None and self._drivers[execution].state.status is not ExecutionStatus.RUNNING:
+            await asyncio.wait({task})
+
     def driven_state(self, execution: str) -> State | None:
         """Its state as the driver here has it, if there is one; do not change it."""
         driver = self._drivers.get(execution)

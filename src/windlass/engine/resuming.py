@@ -81,6 +81,7 @@ class Resumer:
             _expect_readable(answer)
 
         async def ask() -> Execution:
+            await self._drivers.let_go(execution)
             state = await self._observer.state(execution)
             since = state.seq
             if decisions or budget or accept_changes:
@@ -97,6 +98,7 @@ class Resumer:
 
     async def check(self, execution: str) -> State:
         """Its state, if a resume could go on with it as it is; else every reason why not is raised (D5)."""
+        await self._drivers.let_go(execution)
         state = await self._observer.state(execution)
         self._check_free(state, take_over=False)
         await self.check_state(state)
@@ -117,6 +119,7 @@ class Resumer:
         Each has a `kind`, retry or skip, a `step`, and for a retry perhaps `edits`, a `runtime` and a `model`.
         `decisions` are the steps whose unknown outcome is decided on as well.
         """
+        await self._drivers.let_go(execution)
         state = await self._observer.state(execution)
         for step in decisions:
             _expect_unknown(state, step)
