@@ -72,7 +72,7 @@ MISTAKES: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/api/agents?workdir=/no/such/place", None, 422, "/no/such/place"),
     ("GET", "/api/budget?by=weather", None, 422, "by"),
     ("GET", "/api/history?by=modle", None, 422, "did you mean 'model'?"),
-    ("GET", "/api/history?since=soon", None, 422, "is not a day"),
+    ("GET", "/api/history?since=soon", None, 422, "`since` 'soon' is not a day"),
 ]
 
 

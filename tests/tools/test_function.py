@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
+from fractions import Fraction
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -261,11 +263,21 @@ class Text(str):
 
 
 class Share(float):
-    """As NumPy returns."""
+    """As NumPy's float64 is."""
 
 
 class Count(int):
     pass
+
+
+class Size:
+    """A number that is no `int`, as NumPy's are."""
+
+    def __int__(self) -> int:
+        return 9
+
+
+Integral.register(Size)
 
 
 @dataclass
@@ -289,6 +301,7 @@ class Found:
         (2**70, 2**70),
         ([Point(x=1)], [{"x": 1, "y": 0}]),
         ([Text("x"), {"n": Share(0.5)}, Count(3)], ["x", {"n": 0.5}, 3]),
+        ([Size(), {"n": Fraction(1, 2)}], [9, {"n": 0.5}]),
     ],
     ids=repr,
 )

@@ -424,7 +424,7 @@ class StepUndone(EventBase, frozen=True, tag="step.undone"):
 
 
 NO_SPACE = "waiting for disk space: "
-"""How the output of an attempt begins that waits for a person to free some."""
+"""Beginning of the output of an attempt that waits until a person frees some."""
 
 
 class OutputWritten(EventBase, frozen=True, tag="output.written"):

@@ -146,7 +146,7 @@ def _day(given: str | date | None, today: date, name: str) -> date | None:
         day = None
     if day is None:
         raise UsageError(
-            f"--{name} {given!r} is not a day: use 30d, 4w, today, yesterday or a date like {today}",
+            f"`{name}` {given!r} is not a day: use 30d, 4w, today, yesterday or a date like {today}",
             advice=("the history counts whole days: 1d is today",) if re.fullmatch(r"\d+\s*(h|m|s|min)", text) else (),
         )
     return day

@@ -44,9 +44,15 @@ _LARGE = 2**63
 
 def _dumped(value: Any) -> Any:
     """A model of pydantic as its JSON Schema describes it; text and numbers of other classes (NumPy has some)."""
-    for plain in (str, int, float):
-        if isinstance(value, plain):
-            return plain(value)
+    from numbers import Integral, Real  # few results need it
+
+    match value:
+        case str():
+            return str(value)
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
     if (dump := getattr(value, "model_dump", None)) is None or isinstance(value, type):
         raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
     return dump(by_alias=True)

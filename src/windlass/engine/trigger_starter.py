@@ -141,6 +141,6 @@ def trouble_of(error: Exception) -> str:
 
 
 def _refusal(error: Exception) -> str:
-    """The reason of a refused start, with the advice that `windlass run` gives, but for its own option."""
+    """The reason of a refused start, with the advice of a run, but for `anyway`, which a trigger has not."""
     advice = error.failure.advice if isinstance(error, WindlassError) else ()
     return "\n".join([trouble_of(error), *(f"→ {line}" for line in advice if "`anyway`" not in line)])
