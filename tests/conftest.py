@@ -452,6 +452,7 @@ def zygote() -> Zygote:
 
 FIRST = ("bench", "temporal_server", "browser", "warm_web")
 """Fixtures with a program that takes seconds to start, and computing while it is idle: OpenCode, Temporal, browsers."""
+ADDRESS = re.compile(r" at 0x[0-9a-f]{6}")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -463,6 +464,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lines = Path(__file__).with_name("repetitions.txt").read_text().splitlines()
     repetitions = tuple(f"tests/{line}" for line in lines if line and not line.startswith("#"))
     for item in items:
+        if ADDRESS.search(item.nodeid):
+            raise pytest.UsageError(
+                f"{item.nodeid}: the name of a test holds an object's address, which each worker sees another of; "
+                "give the object a __repr__ or the test ids"
+            )
         if item.nodeid.startswith(repetitions):
             item.add_marker(pytest.mark.soak)
 

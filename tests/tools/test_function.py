@@ -276,6 +276,9 @@ class Size:
     def __int__(self) -> int:
         return 9
 
+    def __repr__(self) -> str:
+        return "Size()"
+
 
 Integral.register(Size)
 
