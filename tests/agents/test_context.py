@@ -58,6 +58,9 @@ def sources(tree: Any) -> Any:
         ("**/**/c.py", ["src/deep/c.py"]),
         ("src/.*.py", ["src/.hidden.py"]),
         ("./src/../src/*.py", ["src/a.py", "src/b.py"]),
+        ("{src/b.py,README.md}", ["README.md", "src/b.py"]),
+        ("src/{a,deep/c,none}.{py,txt}", ["src/a.py", "src/deep/c.py"]),
+        ("src/{a,deep/{er/,}*}.py", ["src/a.py", "src/deep/c.py", "src/deep/er/d.py"]),
     ],
 )
 def test_entries_are_paths_and_patterns(sources: Any, entry: str, found: list[str]) -> None:
@@ -86,6 +89,9 @@ def test_a_name_with_brackets_is_a_name_before_it_is_a_pattern(tree: Any) -> Non
         ("zzzzzz", "there is no file zzzzzz"),
         ("scr/*.py", "no file matches scr/*.py (did you mean src?)"),
         ("src/*.rs", "no file matches src/*.rs"),
+        ("src/*.{rs,go}", "no file matches src/*.{rs,go}"),
+        ("{a,b}" * 7, "{a,b}" * 7 + " is not a pattern: its braces stand for more than 100 patterns"),
+        ("{../outside/x,b}", "no file matches {../outside/x,b}"),
         ("src", "src is a folder (src/** means all its files)"),
         ("../outside/x", "../outside/x leaves the working directory (write "),
         ("../**", "../** leaves the working directory (write "),

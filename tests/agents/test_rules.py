@@ -41,6 +41,7 @@ def test_instructions_of_opencode_json_are_paths_and_patterns_inside_the_project
     tree.file("docs/b.md", "B")
     tree.file("AGENTS.md", "first")
     listed = ["docs/*.md", "docs/a.md", "AGENTS.md", "none.md", "../outside/secret.md", "../outside/*.md", "no/*.md"]
+    listed += ["docs/{a,b}.{md,txt}", "{a,b}" * 7]
     listed += [str(tree.outside / "secret.md"), "https://example.org/rules.md", ""]
     tree.file("opencode.json", json.dumps({"instructions": listed}))
     assert rules(tree) == [("AGENTS.md", "first"), ("docs/a.md", "A"), ("docs/b.md", "B")]
@@ -49,6 +50,7 @@ def test_instructions_of_opencode_json_are_paths_and_patterns_inside_the_project
         "the rules in ../outside/secret.md lead out of the project, so they were left out",
         "the rules in ../outside/*.md lead out of the project, so they were left out",
         "the rules in no/*.md were left out: no file matches",
+        f"the rules in {'{a,b}' * 7} were left out: its braces stand for more than 100 patterns",
         "the rules at https://example.org/rules.md were left out: addresses are not fetched",
         "the rules '' were left out: that is not a path",
     ]

@@ -56,6 +56,9 @@ NEVER = [
 """Not for a plan of one shell step, nor for looking at it."""
 NOT_FOR_LISTS = ["pydantic_core", "yaml", "windlass.plan", "windlass.assembly", "windlass.settings"]
 
+SITES_OWN = ("sitecustomize", "usercustomize")
+"""Debian's Python has one of them."""
+
 COUNTED = """
 import json, os, sys
 
@@ -82,7 +85,7 @@ def modules_of(line: str) -> list[str]:
         os.close(writing)
         assert ran.returncode == 0, ran.stderr
         found: list[str] = json.loads(counted.read())
-    return found
+    return [name for name in found if name not in SITES_OWN]
 
 
 @pytest.mark.parametrize("line", LIMITS)

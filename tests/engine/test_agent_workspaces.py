@@ -92,7 +92,7 @@ async def test_k4_work_in_a_subfolder_and_files_that_git_does_not_track(project:
     project.file(".env", "KEY=1\n")
     project.file("ignored/lib/built.o", "built\n")
     project.file("ignored/other.o", "other\n")
-    choice = {"kind": "worktree", "files": [".env", "ignored/lib"]}
+    choice = {"kind": "worktree", "files": ["{.env,.env.local}", "ignored/lib"]}
     world = AgentWorld(project, works(writes()))
     state = await world.run(plan(agent(workspace=choice, check="grep KEY .env && test -e ignored/lib/built.o")))
     assert state.status == "completed", state.error
@@ -102,6 +102,9 @@ async def test_k4_work_in_a_subfolder_and_files_that_git_does_not_track(project:
     missing = await world.run(plan(agent(workspace={"kind": "worktree", "files": ["nothing*"]})))
     assert missing.steps["work"].error is not None
     assert "nothing matches nothing*" in missing.steps["work"].error.message
+    too_many = await world.run(plan(agent(workspace={"kind": "worktree", "files": ["{a,b}" * 7]})))
+    assert too_many.steps["work"].error is not None
+    assert "stand for more than 100 patterns" in too_many.steps["work"].error.message
 
 
 async def test_k4_files_that_the_user_ignores_everywhere_are_not_committed(

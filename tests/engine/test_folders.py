@@ -89,6 +89,13 @@ def test_l1_files_without_room_stay_for_the_next_look_oldest_first(inbox: Inbox)
     assert inbox.look() == ["2.csv", "1.csv", "0.csv"]
 
 
+def test_l1_braces_of_the_pattern_stand_for_several_texts(inbox: Inbox) -> None:
+    for name in ("a.csv", "b.json", "c.txt"):
+        inbox.put(name, "1")
+    watch = FolderWatch(path="inbox", files="*.{csv,json}", settle=5)
+    assert [one.name for one in look_into(watch, str(inbox.base), {}, NOW, 10).arrived] == ["a.csv", "b.json"]
+
+
 def test_l1_only_files_that_fit_the_pattern_come(inbox: Inbox) -> None:
     inbox.put("a.txt", "1")
     (inbox.folder / "folder.csv").mkdir()

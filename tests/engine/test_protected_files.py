@@ -76,7 +76,10 @@ async def test_k2_an_agent_that_changes_the_test_is_told_and_the_original_checks
     assert ["tests/run.sh" in event.put_back for event in checked] == [True, False]
 
 
-@pytest.mark.parametrize("protect", [".", "./", "./tests", "tests//run.sh", "tests/../tests/run.sh", "{here}/tests"])
+@pytest.mark.parametrize(
+    "protect",
+    [".", "./", "./tests", "tests//run.sh", "tests/../tests/run.sh", "{here}/tests", "{{src,tests}}/*.{{py,sh}}"],
+)
 async def test_k2_a_protected_path_may_be_written_in_any_form(project: Project, protect: str) -> None:
     repository(project)
     project.file("tests/run.sh", HARD)
@@ -126,6 +129,8 @@ async def test_k2_a_protected_path_that_leads_out_fails_the_step(project: Projec
         ("tests/rum.sh", "did you mean tests/run.sh?"),
         ("Test/*.sh", "did you mean tests/*.sh?"),
         ("spec/", "`protect` names spec/, and there is nothing of that name"),
+        ("Test/*.{sh,py}", "did you mean tests/*.{sh,py}?"),
+        ("[z-a].sh", "`protect` names '[z-a].sh', which is not a pattern: [z-a].sh has an empty set"),
     ],
 )
 async def test_k2_a_protected_name_that_is_a_mistake_fails_the_step_before_the_agent_begins(
@@ -189,7 +194,12 @@ async def test_k2_a_folder_that_the_agent_deleted_before_its_attempt_broke_off_i
 async def test_k2_names_that_protect_nothing_are_a_warning_before_the_start(project: Project) -> None:
     project.file("tests/run.sh", HARD)
     steps = [
-        {"id": "first", "prompt": "Do it", "check": "true", "protect": ["test/", "tests/", "{{ inputs.at }}", "x.ini"]},
+        {
+            "id": "first",
+            "prompt": "Do it",
+            "check": "true",
+            "protect": ["test/", "tests/", "{{ inputs.at }}", "x.{ini,cfg}"],
+        },
         {"id": "later", "needs": ["first"], "prompt": "Do it", "check": "true", "protect": ["made/", "testss"]},
     ]
     async with AgentWorld(project, does()).engine() as engine:
@@ -199,11 +209,11 @@ async def test_k2_names_that_protect_nothing_are_a_warning_before_the_start(proj
         "step first: `protect` names test/, and there is nothing of that name; did you mean tests/?",
         "step later: `protect` names testss, and there is nothing of that name; did you mean tests/?",
     )
-    assert before_start == ["step first: `protect` names x.ini, and there is nothing of that name"]
+    assert before_start == ["step first: `protect` names x.{ini,cfg}, and there is nothing of that name"]
 
 
 @pytest.mark.parametrize("in_git", [True, False])
-@pytest.mark.parametrize("protect", [["tests/"], ["tests/*.sh"], ["t*/run.sh"], None])
+@pytest.mark.parametrize("protect", [["tests/"], ["tests/*.sh"], ["t*/run.sh"], ["{tests/run,x/y}.sh"], None])
 @pytest.mark.parametrize("moves_link", [True, False])
 async def test_k2_what_a_protected_name_leads_to_through_a_link_is_protected(
     project: Project, protect: list[str] | None, in_git: bool, moves_link: bool

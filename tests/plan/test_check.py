@@ -554,6 +554,7 @@ def test_a_foreach_that_is_misspelt_or_wrong_does_not_make_its_items_unknown() -
           - {id: b, foreach: 5, run: ["{{ index }}"]}
     """)
     assert [problem.line for problem in problems] == [2, 3]
+    assert problems[1].hint == "give a list, or an expression of one like inputs.names"
 
 
 def test_bad_arguments_are_not_also_put_to_the_tool() -> None:

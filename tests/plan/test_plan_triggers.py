@@ -79,6 +79,15 @@ def test_l1_an_execution_is_of_the_plan_without_its_triggers() -> None:
             "[{id: a, cron: '0 3 * * *', budget: '3'}]",
             "`budget`: expected dollars like 2.50 or a mapping like {usd: 2.50",
         ),
+        (
+            "[{id: a, watch: 'in/*.csv'}]",
+            "`watch`: `path`: it is one folder; a pattern for the names of its files is `files`",
+        ),
+        ("[{id: a, watch: {path: in, files: a/*.csv}}]", "`watch`: `files`: it is a pattern for names, without `/`"),
+        (
+            "[{id: a, watch: {path: in, files: '[z-a]'}}]",
+            "`watch`: `files`: it is not a pattern: [z-a] has an empty set",
+        ),
         ("[{id: a, watch: 3}]", "`watch`: expected a folder or a mapping like {path: inbox}, found the number 3"),
         ("{id: a}", "`triggers`: expected a list, found a mapping"),
         ("[nightly]", "expected a mapping, found the text 'nightly'"),

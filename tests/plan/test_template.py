@@ -213,7 +213,20 @@ def test_templates_cannot_leave_their_sandbox(template: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{{ x", "{{ }}", "{% if %}", "{% for x in y %}", "{{ x | nofilter }}", "{{ x is nothing_known }}", "{# x"]
+    "text",
+    [
+        "{{ x",
+        "{{ }}",
+        "{% if %}",
+        "{% for x in y %}",
+        "{{ x | nofilter }}",
+        "{{ x is nothing_known }}",
+        "{# x",
+        "{% include 'x' %}",
+        "{% import 'x' as y %}",
+        "{% from 'x' import y %}",
+        "{% extends 'x' %}",
+    ],
 )
 def test_a_broken_template_is_known_before_it_runs(text: str) -> None:
     assert syntax_problem(text)

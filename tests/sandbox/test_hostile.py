@@ -133,7 +133,9 @@ async def test_g1_there_are_more_than_enough_of_them() -> None:
     assert len({sample.name for sample in SAMPLES}) == len(SAMPLES)
 
 
-async def test_g1_after_the_end_there_is_no_process_descriptor_or_file_left(compiled_cache: Path) -> None:
+async def test_g1_after_the_end_there_is_no_process_descriptor_or_file_left(
+    worker: Worker, compiled_cache: Path
+) -> None:
     gc.collect()
     descriptors, files = set(os.listdir("/proc/self/fd")), set(compiled_cache.iterdir())
     async with Supervisor() as supervisor:

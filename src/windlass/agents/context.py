@@ -230,7 +230,11 @@ class _Finder:
         if not self._within(os.path.realpath(start), inside):
             self.notes.append(f"{fixed} is a link that leaves the working directory: {entry} was left out")
             return
-        globbed = match_files(rest, Path(start))
+        try:
+            globbed = match_files(rest, Path(start))
+        except ValueError as error:
+            self.problems.append(Problem(f"{entry} is not a pattern: {error}"))
+            return
         for path in globbed.paths:
             self._keep(path, inside=inside)
         if globbed.stopped:

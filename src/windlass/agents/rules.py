@@ -90,7 +90,11 @@ def _named(text: str, folder: Path, root: Path, notes: list[str]) -> Iterator[Pa
         if os.path.isdir(start) and not stays_inside(start, root):
             notes.append(f"the rules in {text} lead out of the project, so they were left out")
             return
-        matched = match_files(rest, start).paths
+        try:
+            matched = match_files(rest, start).paths
+        except ValueError as error:
+            notes.append(f"the rules in {text} were left out: {error}")
+            return
         if not matched:
             notes.append(f"the rules in {text} were left out: no file matches")
         yield from map(Path, matched)

@@ -13,13 +13,13 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 from unicodedata import category
 
 from windlass.core.triggers import Arrival
 from windlass.engine.starting import check_workdir
 from windlass.errors import UsageError
+from windlass.globs import glob_filter
 from windlass.plan.triggers import FolderWatch
 from windlass.ports.triggers import WatchedFile
 
@@ -127,8 +127,8 @@ def _entries(watch: FolderWatch, workdir: str) -> list[os.DirEntry[str]]:
     except FileNotFoundError:
         check_workdir(workdir)
         return []
-    fitting = [entry for entry in entries if fnmatchcase(entry.name, watch.files)]
-    return [entry for entry in fitting if entry.is_file(follow_symlinks=False)]
+    fits = glob_filter(watch.files)
+    return [entry for entry in entries if fits(entry.name) and entry.is_file(follow_symlinks=False)]
 
 
 def _refusal(name: str) -> str:

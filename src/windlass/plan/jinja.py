@@ -41,6 +41,13 @@ class _Environment(ImmutableSandboxedEnvironment):
             return obj[str(argument)]
         return super().getitem(obj, argument)
 
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        for kind in (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends):
+            if (found := tree.find(kind)) is not None:
+                raise TemplateSyntaxError("a template of a plan cannot take in a file", found.lineno)
+        return tree
+
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "**":
             raise SecurityError("powers are not available in templates")

@@ -92,6 +92,7 @@ _FORMS = {
     **dict.fromkeys(("needs", "grants", "models", "skills", "files", "protect", "tools"), "text or a list"),
 }
 """Types of the fields that have a short form."""
+_LIST_OF_ITEMS = "give a list, or an expression of one like inputs.names"
 _LONGEST_WORD = 200
 """Nobody misspells longer ones, and to compare them takes memory."""
 _UNIONS = ("run", "when", "foreach", "handoff", "only", "pick")
@@ -241,7 +242,7 @@ class _Entry:
             case _:
                 expected = _either(self._texts)
                 unquoted = "text" in self._texts and isinstance(found, bool | int | float)
-                hint = "put it in quotes" if unquoted else ""
+                hint = _LIST_OF_ITEMS if field == "`foreach`" else "put it in quotes" if unquoted else ""
         return self.say(f"{prefix}expected {expected}, found {kind_of(found)}", self._path, hint)
 
 

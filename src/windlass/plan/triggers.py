@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
+from windlass.globs import glob_filter
 from windlass.plan.cron import cron_problem, zone_problem
 from windlass.plan.load import NotAnInput, fitting_input
 from windlass.plan.model import Budget, Duration, Plan, StepId
@@ -51,6 +52,17 @@ class FolderWatch(CheckedValue):
     @classmethod
     def _before(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
+
+    def _after(self) -> FolderWatch:
+        if "*" in self.path:
+            raise ValueError("`path`: it is one folder; a pattern for the names of its files is `files`")
+        if "/" in self.files:
+            raise ValueError("`files`: it is a pattern for names, without `/`; the folder is `path`")
+        try:
+            glob_filter(self.files)
+        except ValueError as error:
+            raise ValueError(f"`files`: it is not a pattern: {error}") from None
+        return self
 
 
 class SecretVariable(CheckedValue):

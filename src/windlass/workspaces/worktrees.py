@@ -279,7 +279,10 @@ def _named(top: Path, pattern: str) -> list[str]:
             return [pattern] if os.path.lexists(top / pattern) else []
         found = [os.path.join(folder, name) for folder, _, names in os.walk(top / pattern) for name in names]
     else:
-        found = match_files(pattern, top).paths
+        try:
+            found = match_files(pattern, top).paths
+        except ValueError as error:
+            raise ToolError(f"`workspace.files`: {pattern}: {error}", category=Category.CONFIGURATION) from None
     relative = (os.path.relpath(path, top) for path in found)
     return sorted(name for name in relative if ".git" not in name.split("/"))
 

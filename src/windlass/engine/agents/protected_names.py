@@ -7,12 +7,13 @@ unprotected. Another name or pattern may be that of a file which the agent is no
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from windlass.errors import Category, ToolError
-from windlass.globs import MAX_LOOKED_AT, glob_filter, is_pattern, split_pattern
+from windlass.globs import MAX_LOOKED_AT, glob_filter, is_pattern, split_pattern, without_braces
 from windlass.plan.model import Plan
 from windlass.plan.prepare import prepare
 from windlass.plan.schema import nearest
@@ -21,6 +22,7 @@ __all__ = ["MissingName", "find_unmatched", "fits", "folder_tests", "from_workdi
 
 LIKE = 0.8
 """Likeness from which on a name is taken for a slip of the pen, from 0 to 1: `test` and `tests` have 0.89."""
+_TEMPLATE = re.compile(r"\{[{%#]")
 
 
 class MissingName(NamedTuple):
@@ -46,18 +48,23 @@ def from_workdir(pattern: str, workdir: Path) -> str:
 
 
 def fits(pattern: str) -> Callable[[str], bool]:
-    """A test of paths for a plain path or pattern."""
+    """A test of paths for a plain path or pattern. Raises `ToolError` for a pattern that cannot be read."""
     if pattern == ".":
         return lambda name: True
     if is_pattern(pattern):
-        return glob_filter(pattern)
+        try:
+            return glob_filter(pattern)
+        except ValueError as error:
+            raise ToolError(
+                f"`protect` names {pattern!r}, which is not a pattern: {error}", category=Category.CONFIGURATION
+            ) from None
     return lambda name: name == pattern or name.startswith(f"{pattern}/")
 
 
 def folder_tests(pattern: str) -> list[Callable[[str], bool]]:
     """Tests for the folders that a path or pattern leads through."""
-    parts = pattern.split("/")
-    return [glob_filter(f"./{'/'.join(parts[:count])}") for count in range(1, len(parts))]
+    paths = [path.split("/") for path in without_braces(pattern)]
+    return [glob_filter(f"./{'/'.join(parts[:count])}") for parts in paths for count in range(1, len(parts))]
 
 
 def find_unmatched(patterns: Sequence[str], workdir: Path) -> list[MissingName]:
@@ -83,8 +90,8 @@ def unmatched_in(plan: Plan, workdir: Path, *, misspelt: bool) -> list[str]:
     said: list[str] = []
     for step in plan.steps:
         folder = workdir / (step.workdir or "")
-        names = [name for name in step.protect or () if "{" not in name]
-        if not names or "{" in (step.workdir or "") or not folder.is_dir():
+        names = [name for name in step.protect or () if not _TEMPLATE.search(name)]
+        if not names or _TEMPLATE.search(step.workdir or "") or not folder.is_dir():
             continue
         if not misspelt and prepare(plan).graph.needs[step.id]:
             continue
