@@ -148,15 +148,16 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 return
 
 
-def noticed(mutant: Mutant, tests: list[str], seconds: float) -> bool:
-    """Run the tests with the mutant in a process of its own; one that comes to no end is noticed, too."""
+def fails(tests: list[str], seconds: float, mutant: Mutant | None = None) -> bool:
+    """Run the tests, with the mutant if there is one, in a process of its own; one that comes to no end fails, too."""
     child = os.fork()
     if child == 0:
         os.setsid()
         silent = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(silent, number)
-        sys.meta_path.insert(0, Mutated(mutant))
+        if mutant is not None:
+            sys.meta_path.insert(0, Mutated(mutant))
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "0", *tests]
         os._exit(int(pytest.main(options)))
     deadline = time.monotonic() + seconds
@@ -191,12 +192,16 @@ def main() -> int:
     every = [mutant for path in paths for mutant in mutants_of(path)]
     explained = {known["mutant"] for known in TABLE.get("explained", [])}
     chosen = random.Random(asked.seed).sample(every, min(asked.count, len(every)))
+    for tests in {tuple(tests_for(mutant.path)): None for mutant in chosen}:
+        if fails([*tests], TABLE["seconds"]):
+            print(f"these tests fail without any change, so they would notice nothing: {' '.join(tests)}")
+            return 1
     deadline, tried, survivors = time.monotonic() + asked.minutes * 60, 0, []
     for mutant in chosen:
         if time.monotonic() > deadline:
             break
         tried += 1
-        if mutant.key not in explained and not noticed(mutant, tests_for(mutant.path), TABLE["seconds"]):
+        if mutant.key not in explained and not fails(tests_for(mutant.path), TABLE["seconds"], mutant):
             survivors.append(mutant)
             print(f"survived: {mutant.path.relative_to(ROOT)}:{mutant.line}\n    {mutant.key}", flush=True)
     print(f"{tried} of {len(every)} mutants tried with seed {asked.seed}: {len(survivors)} survived unexplained")

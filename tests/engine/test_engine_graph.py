@@ -316,6 +316,17 @@ async def test_b5_a_condition_that_cannot_be_read_fails_the_step_and_says_why(pr
     assert error["advice"]
 
 
+async def test_b5_a_condition_that_is_text_and_says_no_fails_the_step(project: Project, bench: Bench) -> None:
+    texts = ["False\n", "no", "0", "OFF", "null", "None", "", "true", "nothing"]
+    result = await run(
+        bench, *(step(f"s{n}", when=f"{{{{ inputs.texts[{n}] }}}}") for n in range(len(texts))), inputs={"texts": texts}
+    )
+    assert list(statuses(result).values()) == ["failed"] * 6 + ["skipped", "completed", "completed"]
+    assert bench.ran == ["s7", "s8"]
+    said = "`when` needs true or false, but '{{ inputs.texts[0] }}' gives the text 'False\\n', and a text is true; "
+    assert said + "compare it: inputs.texts[0] == 'true'" in result["steps"][0]["error"]["message"]
+
+
 # ── fan-out ──────────────────────────────────────────────────────────────────────────────────────────
 
 

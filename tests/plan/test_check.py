@@ -557,6 +557,13 @@ def test_a_foreach_that_is_misspelt_or_wrong_does_not_make_its_items_unknown() -
     assert problems[1].hint == "give a list, or an expression of one like inputs.names"
 
 
+def test_a_template_in_a_key_is_a_warning() -> None:
+    text = "inputs: {k: A}\nsteps:\n- {id: a, tool: files.write, with: {path: a, content: [{'{{ inputs.k }}': 1}]}}\n"
+    [warning] = warnings_of(text)
+    assert warning.message == "step a: `with` has the key `{{ inputs.k }}`, which stays as it is"
+    assert (warning.line, warning.hint) == (3, "only values are filled in")
+
+
 def test_bad_arguments_are_not_also_put_to_the_tool() -> None:
     problems = problems_of("steps:\n- id: a\n  tool: files.write\n  with: [x]\n")
     assert len(problems) == 1

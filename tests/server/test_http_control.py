@@ -153,6 +153,19 @@ def test_d4_a_fork_runs_again_from_a_step_with_other_inputs(server: Server, proj
     assert held.json["status"] == "pending"
 
 
+def test_d8_only_the_conversation_of_an_agent_is_begun_anew(server: Server, windlass: Windlass) -> None:
+    origin = server.api.start({"steps": [{"id": "a", "run": "exit 3"}]}, wait=60)["id"]
+    said = "step a has no agent, so it has no conversation to begin anew: leave out `fresh`"
+    for path, status, asked in (
+        ("fork", 422, {"fresh": True, "from_step": "a"}),
+        ("steps/a/retry", 409, {"fresh": True}),
+    ):
+        refused = server.api.post(f"/api/executions/{origin}/{path}", asked)
+        assert (refused.status, refused.json["detail"]) == (status, said)
+    assert said in windlass("retry", origin, "a", "--fresh", code=2).err
+    assert server.api.get(f"/api/executions/{origin}").json["status"] == "failed"
+
+
 def test_d8_a_fresh_fork_names_its_step(server: Server, windlass: Windlass) -> None:
     origin = server.api.start(ASKS)["id"]
     refused = server.api.post(f"/api/executions/{origin}/fork", {"fresh": True})

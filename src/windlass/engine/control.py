@@ -260,9 +260,9 @@ class Control:
             if strange:
                 raise UsageError("; ".join(strange))
             tools = self._launcher.attempt_runner.tools
-            changes = check_edits(find_step(state, step), edits or {}, runtime, model, tools)
-            body = {"kind": "retry", "edits": changes, "runtime": runtime, "model": model, "fresh": fresh, "by": by}
-            return await self._requests.redo(state, step, {**body, "request": request})
+            body = {"kind": "retry", "edits": edits, "runtime": runtime, "model": model, "fresh": fresh, "by": by}
+            changes = check_edits(find_step(state, step), body, tools)
+            return await self._requests.redo(state, step, {**body, "edits": changes, "request": request})
 
         return await persist(ask)
 

@@ -206,14 +206,14 @@ def _say_body(told: ev.AgentTold) -> dict[str, Any]:
     return {"kind": "say", **said, "request": told.id}
 
 
-def check_edits(
-    step: StepState, edits: Mapping[str, Any], runtime: str | None, model: str | None, tools: Toolbox
-) -> dict[str, Any]:
-    """The edits as the journal holds them. Raises `UsageError` where the step cannot have them."""
+def check_edits(step: StepState, body: Mapping[str, Any], tools: Toolbox) -> dict[str, Any]:
+    """The edits of a retry as the journal holds them. Raises `UsageError` where the step cannot have what it asks."""
     spec = step.spec
-    if (runtime or model) and not spec.is_agent:
+    if body.get("fresh") and not spec.is_agent:
+        raise UsageError(f"step {step.id} has no agent, so it has no conversation to begin anew: leave out `fresh`")
+    if (body.get("runtime") or body.get("model")) and not spec.is_agent:
         raise UsageError(f"step {step.id} has no agent, so it has no runtime and no model", advice=_own_keys(spec))
-    plain = _plain(dict(edits), f"the arguments of step {step.id} are")
+    plain = _plain(dict(body.get("edits") or {}), f"the arguments of step {step.id} are")
     wrong = [f"{name!r} is not an argument of an agent step" for name in misplaced(spec, plain)]
     if plain and not wrong and not spec.is_code and not spec.is_agent and tools.get(spec.tool_name) is not None:
         wrong = tools.misnamed(

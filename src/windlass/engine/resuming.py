@@ -132,7 +132,7 @@ class Resumer:
         tools = self._launcher.attempt_runner.tools
         for body in asked:
             found = find_step(state, body["step"])
-            check_edits(found, body.get("edits") or {}, body.get("runtime"), body.get("model"), tools)
+            check_edits(found, body, tools)
             self._requests.expect_redo(state, found.id, body)
         if driven:
             return

@@ -130,6 +130,10 @@ class Starter:
         chosen = loaded.plan
         if from_step is not None:
             from_step = find_plan_step(chosen, from_step)
+            if fresh and not chosen.by_id[from_step].is_agent:
+                raise UsageError(
+                    f"step {from_step} has no agent, so it has no conversation to begin anew: leave out `fresh`"
+                )
         elif fresh:
             raise UsageError("`fresh` is about the agent of one step, from which the fork begins: name that step, too")
         known = {name: value for name, value in origin.inputs.items() if name in chosen.inputs}

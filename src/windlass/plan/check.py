@@ -257,6 +257,9 @@ class _Meaning:
                     others.add(str(reference.name))
             for message, hint in (*self._wrong_outputs(paths), *_wrong_statuses(text, expression)):
                 self._problem(index, f"`{where}` {message}", path, hint)
+        for key in _template_keys(step.with_):
+            message = f"{self._subject(index)}: `with` has the key `{_short(key)}`, which stays as it is"
+            self._report.warning(message, ("steps", index, "with"), "only values are filled in")
         self._check_list(index, step)
         return others
 
@@ -563,6 +566,18 @@ def _wrong_statuses(text: str, expression: bool) -> Iterable[tuple[str, str]]:
     from windlass.plan.statuses import wrong_statuses  # most templates compare nothing
 
     return wrong_statuses(text, expression=expression)
+
+
+def _template_keys(value: Any) -> Iterator[str]:
+    """Keys of mappings in which somebody wrote a template."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if isinstance(key, str) and "{{" in key:
+                yield key
+            yield from _template_keys(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _template_keys(inner)
 
 
 def _holds_template(step: Step) -> bool:

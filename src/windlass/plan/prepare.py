@@ -61,6 +61,10 @@ class PreparedStep(msgspec.Struct, eq=False):
         return arguments if self.tool == "shell" else in_folder(self.tool, arguments, folder)
 
 
+_NOES = frozenset({"false", "no", "off", "none", "null", "0"})
+"""Texts in a `when` by which false was meant."""
+
+
 class Prepared:
     """A plan with what `decide` needs of it at hand."""
 
@@ -77,9 +81,15 @@ class Prepared:
         self.parallel, self.timeout = plan.limits.parallel, plan.limits.timeout
 
     def condition(self, step: Step, scope: Mapping[str, Any]) -> bool:
-        if isinstance(step.when, str):
-            return bool(compile_expression(step.when)(scope))
-        return step.when is not False
+        if not isinstance(step.when, str):
+            return step.when is not False
+        found = compile_expression(step.when)(scope)
+        if isinstance(found, str) and found.strip().lower() in _NOES:
+            raise TemplateProblem(
+                f"`when` needs true or false, but {step.when!r} gives the text {found!r}, and a text is true; "
+                f"compare it: {step.when.strip().removeprefix('{{').removesuffix('}}').strip()} == 'true'"
+            )
+        return bool(found)
 
     def items(self, step: Step, scope: Mapping[str, Any]) -> list[Any]:
         """Return the items that a foreach step runs over."""
