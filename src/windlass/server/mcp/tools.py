@@ -319,23 +319,16 @@ class Tools:
         state = await engine.state(execution)
         if both := sorted({*(retry or ())}.intersection(skip or ())):
             raise UsageError(f"step {both[0]} is in `retry` and in `skip`: name it in one of them")
-        asked: list[dict[str, Any]] = [
-            {"kind": "retry", "step": name, "edits": change.with_, "runtime": change.runtime, "model": change.model}
+        wanted: dict[str, dict[str, Any]] = {
+            name: {"edits": change.with_, "runtime": change.runtime, "model": change.model, "fresh": change.fresh}
             for name, change in (retry or {}).items()
-        ]
+        }
+        asked: list[dict[str, Any]] = [{"kind": "retry", "step": name, **how} for name, how in wanted.items()]
         asked += [{"kind": "skip", "step": name} for name in skip or ()]
         await engine.check_redo(state.id, asked, keep_plan=keep_plan, decisions=decisions or ())
-        notes = [note for name in retry or () for note in retry_notes(state, find_step(state, name))]
-        for name, change in (retry or {}).items():
-            state = await engine.retry(
-                state.id,
-                name,
-                edits=change.with_,
-                runtime=change.runtime,
-                model=change.model,
-                fresh=change.fresh,
-                by=said_by(ctx),
-            )
+        notes = [note for name in wanted for note in retry_notes(state, find_step(state, name))]
+        for name, how in wanted.items():
+            state = await engine.retry(state.id, name, **how, by=said_by(ctx))
         for name in skip or ():
             state = await engine.skip(state.id, name, by=said_by(ctx))
         driven = engine.driven(state)
