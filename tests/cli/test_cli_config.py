@@ -52,10 +52,28 @@ def test_i1_a_wrong_value_is_refused_and_nothing_is_written(project: Project, wi
         ("budget.day", "nan", "budget.day: nan is not a valid amount"),
         ("runtime", "claude_code", "there is no runtime 'claude_code'; did you mean `claude-code`?"),
         ("env_allow", '["A=B"]', "'A=B' is not the name of a variable"),
+        ("search.providers", "brave", "is a list of tables with `kind`, `url`, `key_env`, like [{…}, {…}]"),
+        ("search.providers", '["brave"]', "`search.providers.0` is a table with `kind`, `url`, `key_env`"),
+        ("search.providers", "[{url = 'http://localhost'}]", "`search.providers.0.kind` is missing"),
+        ("runtimes.cli", "gpt", "`runtimes.cli` is a table with `path`, `command`, `model`,"),
     ):
         assert said in windlass("config", "set", key, value, code=2).err, key
         assert file.read_text() == "grace = 3\n"
     assert "is not set" in windlass("config", "get", "prices.x", code=2).err
+
+
+def test_i6_a_secret_that_is_set_is_not_printed(project: Project, windlass: Windlass) -> None:
+    for key, value, shown in (
+        ("mcp.foo", '{command = "x", env = {TOKEN = "canary-1", LANG = "C"}}', '"TOKEN": "(hidden)", "LANG": "C"'),
+        ("mcp.foo.env.API_KEY", "canary-1", '"(hidden)"'),
+        ("runtimes.cli.base_url", "http://ann:canary-1@localhost:1/v1", '"(hidden)"'),
+    ):
+        said = windlass("config", "set", key, value).err
+        assert shown in said
+        assert "canary" not in said
+    assert "canary" not in windlass("config", "set", "mcp.bar.env.TOKEN", "canary-1", code=2).err
+    for _ in range(2):
+        assert '["--token=(hidden)"]' in windlass("config", "add", "mcp.foo.args", "--", "--token=canary-1").err
 
 
 def test_i1_a_value_is_added_to_a_list_that_keeps_the_others(project: Project, windlass: Windlass) -> None:

@@ -566,16 +566,18 @@ async def test_running_out_of_descriptors_is_a_clear_error_and_leaks_none(superv
 
 
 async def test_a_warden_out_of_descriptors_refuses_and_recovers(env: Env, mark: str) -> None:
-    with descriptor_limit(40):
+    ours = {int(name.split()[0]) for name in descriptors()}
+    limit = max(40, [number for number in range(1000) if number not in ours][30])  # the warden inherits it
+    with descriptor_limit(limit):
         supervisor = Supervisor("subreaper")
         await (await supervisor.spawn(["true"], cwd="/", env=env)).wait()
     async with supervisor:
-        spawning = (supervisor.spawn(trees.SLEEPER, cwd="/", env=env) for _ in range(60))
+        spawning = (supervisor.spawn(trees.SLEEPER, cwd="/", env=env) for _ in range(limit + 20))
         outcomes = await asyncio.gather(*spawning, return_exceptions=True)
         refusals = [outcome for outcome in outcomes if isinstance(outcome, SpawnError)]
         running = [outcome for outcome in outcomes if isinstance(outcome, Process)]
-        assert (len(refusals) + len(running), {error.errno for error in refusals}) == (60, {errno.EMFILE})
-        assert len(running) > 20
+        assert (len(refusals) + len(running), {error.errno for error in refusals}) == (limit + 20, {errno.EMFILE})
+        assert len(running) > limit // 2
         for process in running:
             await process.stop(grace=0)
         assert (await (await supervisor.spawn(["true"], cwd="/", env=env)).wait()).code == 0

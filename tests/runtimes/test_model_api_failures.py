@@ -272,8 +272,15 @@ async def test_a4_a_server_that_does_not_run_is_named_with_what_to_do(protocol: 
     assert not failure.elsewhere
     assert "refused" in failure.message
     assert failure.advice[0] == f"start the model server at {url}"
-    assert f"{protocol.upper()}_BASE_URL" in failure.advice[1]
+    assert failure.advice[1] == f"or correct {protocol.upper()}_BASE_URL"
     assert result.usage.usd == 0.0
+    if protocol == "openai":
+        set_up = await World(protocol, "http://127.0.0.1:1/v1", tmp_path, {"base_url": url}).run()
+        assert set_up.failure is not None
+        assert set_up.failure.advice[:2] == (
+            f"start the model server at {url}",
+            "or correct the setting runtimes.cli.base_url",
+        )
 
 
 @both

@@ -13,7 +13,7 @@ from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, reme
 from windlass.errors import UsageError
 from windlass.homes import find_home, prepare_home, user_folder
 from windlass.settings import Settings, load_settings
-from windlass.settings.origins import settings_table
+from windlass.settings.origins import settings_table, without_secrets
 from windlass.settings.tables import nearest
 
 __all__ = ["register"]
@@ -73,7 +73,9 @@ def set_value(
     path, meant = _path(key), _value(value)
     if isinstance(meant, float) and not math.isfinite(meant):
         raise UsageError(f"{key}: {value} is not a valid amount")
-    _write(path, lambda old: with_value(old, path, meant), f"{key} = {value}", project, home)
+    shown = without_secrets(path, meant)
+    line = f"{key} = {value if shown == meant else _text(shown)}"
+    _write(path, lambda old: with_value(old, path, meant), line, project, home)
 
 
 def add(
@@ -86,15 +88,17 @@ def add(
     from windlass.settings.edit import with_added
 
     path, meant = _path(key), _value(value)
+    shown = without_secrets(path, [meant])
+    told = value if shown == [meant] else _text(shown)
     row = next((row for row in _rows(home) if row["key"] == ".".join(path)), None)
     if row is not None and not isinstance(row["value"], list):
         raise UsageError(f"{key} is not a list", advice=(f"change it: windlass config set {key} VALUE",))
     file = (_folder(home) if project else user_folder()) / "config.toml"
     if row is not None and meant in row["value"] and row["origin"] in ("default", str(file)):
-        say(f"{value} is already in {key} ({row['origin']})")
+        say(f"{told} is already in {key} ({row['origin']})")
         raise CommandEnd(0)
     default = row["value"] if row is not None and row["origin"] == "default" else ()
-    _write(path, lambda old: with_added(old, path, meant, default), f"{value} in {key}", project, home)
+    _write(path, lambda old: with_added(old, path, meant, default), f"{told} in {key}", project, home)
 
 
 def unset(key: Key, project: Project = False, home: Home = None) -> None:

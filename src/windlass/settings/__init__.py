@@ -284,9 +284,30 @@ def _plain(problem: Any, path: tuple[str | int, ...]) -> str:
     key = ".".join(str(part) for part in path)
     if problem["type"] == "extra_forbidden":
         return f"`{key}` is not a setting; {nearest(str(path[-1]), _keys(path[:-1]))}"
-    if problem["type"] == "tuple_type":
-        return f'`{key}` is a list, like ["A", "B"]; add one value: windlass config add {key} VALUE'
+    match problem["type"]:
+        case "tuple_type" if tables := [*_tables(_hint(path))]:
+            return f"`{key}` is a list of tables with {_keys_of(tables[0])}, like [{{…}}, {{…}}]"
+        case "tuple_type":
+            return f'`{key}` is a list, like ["A", "B"]; add one value: windlass config add {key} VALUE'
+        case "model_type" if tables := [*_tables(_hint(path))]:
+            return f"`{key}` is a table with {_keys_of(tables[0])}"
+        case "missing":
+            return f"`{key}` is missing"
     return f"`{key}`: {str(problem['msg']).removeprefix('Value error, ')}"
+
+
+def _keys_of(table: type[CheckedValue]) -> str:
+    return ", ".join(f"`{field.alias or name}`" for name, field in table.model_fields.items())
+
+
+def _hint(path: tuple[str | int, ...]) -> Any:
+    """The type of the value at this path; for a place in a list or a user's own name, that of the whole."""
+    table: type[CheckedValue] = Settings
+    hint: Any = None
+    for part in path:
+        hint = get_type_hints(table).get(str(part), hint)
+        table = next(_tables(hint), table)
+    return hint
 
 
 def _keys(path: tuple[str | int, ...]) -> list[str]:

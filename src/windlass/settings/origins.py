@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from windlass.homes.journal_url import PostgresUrl
 from windlass.redact.redactor import holds_secret, is_secret_name
 from windlass.settings import Settings, settings_sources
 
-__all__ = ["HIDDEN", "settings_table"]
+__all__ = ["HIDDEN", "settings_table", "without_secrets"]
 
 HIDDEN = "(hidden)"
 _SECRET = re.compile(r"token|secret|passw|credential|api_?key|auth|cookie|private", re.IGNORECASE)
@@ -43,6 +43,13 @@ def settings_table(settings: Settings, home: Path, env: Mapping[str, str] = os.e
             origin = "given at the start" if said_at_start else " and ".join(named) or "default"
         rows.append({"key": ".".join(path), "value": _told(path, value), "origin": origin})
     return rows
+
+
+def without_secrets(path: Sequence[str], value: Any) -> Any:
+    """The value at a path of settings, as it may be shown."""
+    if isinstance(value, dict) and value:
+        return {name: without_secrets((*path, str(name)), part) for name, part in value.items()}
+    return _told(tuple(path), value)
 
 
 def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

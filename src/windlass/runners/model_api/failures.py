@@ -99,8 +99,7 @@ def _unreachable(error: Any, target: ModelTarget) -> Failure:
     reason = _root(error)
     if error.phase in ("connect", "pool"):
         if target.local:
-            name = "ANTHROPIC_BASE_URL" if target.provider == "anthropic" else "OPENAI_BASE_URL"
-            advice = [f"start the model server at {target.address}", f"or correct {name}"]
+            advice = [f"start the model server at {target.address}", f"or correct {target.named_by}"]
         else:
             advice = [f"check the network: is {target.host} reachable from here?"]
         return _broken(TurnEnding.CUT, f"cannot connect to {target.host}: {reason}", *advice)

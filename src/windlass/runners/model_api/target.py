@@ -49,6 +49,8 @@ class ModelTarget:
     key: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     """A bearer token in place of a key (`ANTHROPIC_AUTH_TOKEN`)."""
+    named_by: str = ""
+    """Variable or setting that the address is in; empty for the provider's own."""
 
     @property
     def host(self) -> str:
@@ -161,7 +163,8 @@ class _ModelProviders:
             )
         # The client takes one of them: a key wins over a token, as in Anthropic's own rule.
         token = None if key else token
-        return ModelTarget("anthropic", model, base_url or ADDRESSES["anthropic"], key, token)
+        named_by = "ANTHROPIC_BASE_URL" if base_url else ""
+        return ModelTarget("anthropic", model, base_url or ADDRESSES["anthropic"], key, token, named_by)
 
     def openai(self, model: str) -> ModelTarget | Failure:
         key = self._env.get("OPENAI_API_KEY") or None
@@ -171,7 +174,10 @@ class _ModelProviders:
                 "export OPENAI_API_KEY=…",
                 "or set OPENAI_BASE_URL to a server of your own, e.g. http://localhost:11434/v1",
             )
-        return ModelTarget("openai", model, self.compatible or ADDRESSES["openai"], key)
+        named_by = (
+            "the setting runtimes.cli.base_url" if self._base_url else "OPENAI_BASE_URL" if self.compatible else ""
+        )
+        return ModelTarget("openai", model, self.compatible or ADDRESSES["openai"], key, named_by=named_by)
 
     def unnamed(self) -> ModelTarget | Failure:
         if isinstance(found := self.anthropic(CURRENT["sonnet"]), ModelTarget):
