@@ -105,13 +105,17 @@ async def forecast_share(folder: Path) -> float:
         """Do nothing much."""
         return 1
 
-    steps = [Step(id=f"s{n}", tool="work", needs=[f"s{n - 1}"] if n % 10 else []) for n in range(200)]
+    steps = [Step(id=f"s{n}", tool="work", needs=[f"s{n - 1}"] if n % 10 else []) for n in range(2000)]
     plan = Plan(name="busy", steps=steps)
     folder.mkdir(parents=True, exist_ok=True)
     async with windlass.open(home=folder / "home", tools=[work]) as engine:
         await (await engine.start(plan, workdir=folder)).result()
         began = time.process_time()
-        while time.process_time() - began < 8.0:
-            every = [await engine.start(plan, workdir=folder) for _ in range(20)]
-            await asyncio.gather(*(one.result() for one in every))
+
+        async def one_after_the_other() -> None:
+            while time.process_time() - began < 15.0:
+                await (await engine.start(plan, workdir=folder)).result()
+
+        await asyncio.gather(*(one_after_the_other() for _ in range(20)))
+        assert engine._forecasts.spent_s > 0, "no forecast was made: nothing was measured"
         return engine._forecasts.spent_s / (time.process_time() - began)

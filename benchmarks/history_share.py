@@ -48,7 +48,7 @@ def _no_record(_state: Any) -> None: ...
 
 
 def _keep_no_history(home: Path) -> None:
-    commit_writer.record_of = _no_record  # type: ignore[assignment]
+    commit_writer.record_of = _no_record  # type: ignore[attr-defined]
     db = open_database(home / "windlass.db")
     for trigger in HISTORY_TRIGGERS:
         db.execute(f"DROP TRIGGER {trigger.split()[2]}")

@@ -119,8 +119,8 @@ def read_instructions(report: str) -> int | None:
 def leave_out_the_clock() -> None:
     """Leave out what is done by the clock, which runs on while valgrind makes everything slow."""
     checkpoints.INTERVAL = intake.FRESH = forecasts.FIRST = driver.SHORT_ATTEMPT = NEVER
-    PolledJournal.poll = property(lambda self: NEVER)  # type: ignore[assignment,method-assign]
-    Pace.fast = property(lambda self: True)  # type: ignore[assignment,method-assign]
+    PolledJournal.poll = property(lambda self: NEVER)
+    Pace.fast = property(lambda self: True)
 
 
 async def _run(kind: str, rounds: int, home: Path) -> None:

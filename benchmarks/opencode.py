@@ -87,7 +87,7 @@ class _Deaf:
         return []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
+        return lambda *_, **__: None
 
 
 def _user(home: Path, url: str) -> dict[str, str]:

