@@ -199,6 +199,27 @@ async def test_d7_the_first_forecast_of_a_busy_engine_waits_until_it_is_a_small_
         await started.result()
 
 
+async def test_d7_the_computing_of_executions_that_have_ended_counts_for_the_first_forecast(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = 100.0
+    monkeypatch.setattr(service, "FIRST", 0.02)
+    monkeypatch.setattr(service, "BUSY", -1.0)
+    monkeypatch.setattr("time.process_time", lambda: computed)
+    async with windlass.open() as engine:
+        first = await engine.start(SLOW)
+        computed += 4.0  # 2 % of it do not pay for a forecast yet
+        (project.path / "go").touch()
+        await first.result()
+        (project.path / "go").unlink()
+        assert engine._forecasts.spent_s == 0
+        second = await engine.start(SLOW)
+        computed += 4.0
+        await wait_until_async(partial(engine.forecasts, second.id))
+        (project.path / "go").touch()
+        await second.result()
+
+
 async def test_d7_a_question_comes_with_the_forecast_of_its_execution(project: Project) -> None:
     plan = Plan(name="asks", steps=[Step(id="a", run="true"), Step(id="b", run="true", needs=["a"], approve="always")])
     async with windlass.open() as engine:

@@ -142,8 +142,10 @@ class Forecasts:
         self._worker: asyncio.Task[None] | None = None
         self._rested = (0.0, 0.0)
         """The processor's time, and that of the loop, until the first of which it rests."""
-        self._attended = (0.0, 0.0)
-        """The processor's time, and that of the loop, when the first execution began."""
+        self._computed = -1.0
+        """The processor's time when the first execution began; below 0 before that."""
+        self._attended = 0.0
+        """The loop's time when an execution began after none had been running."""
         self.spent_s = 0.0
         """Seconds of a processor that forecasts have taken."""
 
@@ -163,8 +165,10 @@ class Forecasts:
     def _watch(self, execution: str, source: Driver | SharedForecast) -> None:
         loop = asyncio.get_running_loop()
         self._watched[execution] = _RunningForecast(source, loop.time() + FIRST)
-        if not self.spent_s and len(self._watched) == 1:
-            self._attended = (time.process_time(), loop.time())
+        if len(self._watched) == 1:
+            self._attended = loop.time()
+        if self._computed < 0:
+            self._computed = time.process_time()
         if self._timer is None and self._worker is None:
             self._timer = loop.call_later(FIRST, self._begin)
 
@@ -286,10 +290,9 @@ class Forecasts:
         """Tell whether the first forecast of this process would take too much of a busy engine's computing."""
         if self.spent_s:
             return False
-        computed, began = self._attended
         events = sum(watched.events for watched in self._watched.values())
-        busy = events > BUSY * (asyncio.get_running_loop().time() - began)
-        return busy and (time.process_time() - computed) * SHARE < FIRST_COST + STEP_COST * steps
+        busy = events > BUSY * (asyncio.get_running_loop().time() - self._attended)
+        return busy and (time.process_time() - self._computed) * SHARE < FIRST_COST + STEP_COST * steps
 
     async def _make(self, execution: str, watched: _RunningForecast) -> None:
         from windlass.core.forecast.outlook import Outlook
