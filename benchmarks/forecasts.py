@@ -105,7 +105,7 @@ async def forecast_share(folder: Path) -> float:
         """Do nothing much."""
         return 1
 
-    steps = [Step(id=f"s{n}", tool="work", needs=[f"s{n - 1}"] if n % 10 else []) for n in range(2000)]
+    steps = [Step(id=f"s{n}", tool="work", needs=[f"s{n - 1}"] if n % 10 else []) for n in range(8000)]
     plan = Plan(name="busy", steps=steps)
     folder.mkdir(parents=True, exist_ok=True)
     async with windlass.open(home=folder / "home", tools=[work]) as engine:
