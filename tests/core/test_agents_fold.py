@@ -96,10 +96,12 @@ def test_k5_the_files_of_a_turn_that_has_not_ended_are_not_known() -> None:
 def test_d4_an_agent_that_was_undone_has_changed_nothing_that_is_left(changed: int | None, left: int | None) -> None:
     run = begun()
     began(run)
-    run.state.apply(ev.WorkspaceSnapshot(1.0, "a", 1, "after", "/", "git:2", changed=changed))
+    for moment, tree, files in (("before", "git:1", None), ("after", "git:2", changed)):
+        run.state.apply(ev.WorkspaceSnapshot(1.0, "a", 1, moment, "/", tree, changed=files))
+    assert len(agent_of(run).periods) == 1
     run.finish("a")
     tell(run, ev.StepUndone(run.clock.now(), "a", "ada"))
-    assert agent_of(run).changed == left
+    assert (agent_of(run).changed, agent_of(run).periods) == (left, [])
 
 
 def test_e1_what_is_unknown_is_never_shown_as_nothing() -> None:
@@ -322,6 +324,74 @@ def test_a7_a_runtime_that_takes_over_has_its_own_retries_and_its_own_conversati
     tell(run, ev.RuntimeFellBack(now, "a", "claude-code", "cli", "gone"))
     assert (agent.given_up, agent.session, list(agent.left)) == (("open-code", "claude-code"), None, ["claude-code"])
     assert (steps["a"].failures, steps["a"].status) == (None, "paused")
+
+
+@pytest.mark.parametrize(
+    ("given", "session", "unheard", "runtime", "model", "goes_on"),
+    [
+        ({}, "s1", False, "cli", "m-1", True),
+        ({"fresh": True}, None, False, "cli", "m-1", False),
+        ({"edits": {"prompt": "do other things"}}, "s1", True, "cli", "m-1", False),
+        ({"runtime": "open-code", "model": "m-9"}, "s1", False, "open-code", "m-9", True),
+    ],
+)
+def test_d10_a_retry_of_an_agent_goes_on_in_its_conversation_unless_a_person_wants_a_new_one_or_other_work(
+    given: dict[str, Any], session: str | None, unheard: bool, runtime: str, model: str, goes_on: bool
+) -> None:
+    run = begun({"id": "a", "check": "make test"})
+    began(run)
+    now, agent, step = run.clock.now(), agent_of(run), run.state.steps["a"]
+    run.fail("a", Failure(Category.LOGIC, "no"))
+    tell(run, ev.ExecutionReopened(now, "ada"), ev.StepRetried(now, "a", "ada", runtime="cli", model="m-1"))
+    rounds = agent.rounds
+    tell(run, ev.AgentClaimed(now, "a", 1, "it is done"))
+    check(run, 2, False)
+    tell(run, ev.StepRetried(now, "a", "ada", **given))
+    assert (agent.session, agent.unheard, step.runtime, step.model) == (session, unheard, runtime, model)
+    claim, checks = ("it is done", -1) if goes_on else (None, 0)
+    assert (agent.claim, agent.checks, agent.checked, agent.rounds) == (claim, checks, None, rounds + 2)
+
+
+def test_d10_what_an_agent_has_not_heard_is_not_forgotten_by_another_retry() -> None:
+    run = begun()
+    began(run)
+    run.fail("a", Failure(Category.LOGIC, "no"))
+    run.state.apply(ev.ExecutionReopened(run.clock.now(), "ada"))
+    for edits in ({"prompt": "do other things"}, {}):
+        tell(run, ev.StepRetried(run.clock.now(), "a", "ada", edits))
+        assert agent_of(run).unheard
+
+
+def test_d10_a_persons_retry_does_not_wait_for_the_quota_and_asks_the_first_runtime_again() -> None:
+    run = begun({"id": "a", "runtime": "claude-code"}, {"id": "b", "runtime": "open-code"})
+    began(run, "claude-code")
+    now, back = run.clock.now(), run.clock.now() + 3600
+    run.fail("a", Failure(Category.TRANSIENT, "no", elsewhere=True, kind=MODEL_API))
+    assert run.state.steps["a"].waiting_for == "retry"
+    tell(run, ev.AttemptStarted(now, "a", 2, "agent", {}, "repeatable"))
+    tell(run, ev.RuntimeFellBack(now, "a", "claude-code", "open-code", "no"))
+    wait(run, "quota", back, step="b")
+    tell(run, ev.AttemptStopped(now, "a", 2, "paused"))
+    run.state.quotas.update({"claude-code": back, "open-code": back})
+    tell(run, ev.StepRetried(now, "a", "ada"))
+    agent = agent_of(run)
+    assert (agent.instead, agent.given_up, agent.gave_up_because, agent.api_failures) == (None, (), "", 0)
+    run.pass_time(1)
+    assert list(run.running) == ["a"]
+
+
+def test_d10_a_retry_of_a_merge_lets_it_have_its_agents_go_on_as_often_as_before() -> None:
+    merge = {"id": "m", "merge": "a", "needs": ["a"]}
+    agent_step = {"id": "a", "agent": "developer", "prompt": "do it", "workspace": "worktree"}
+    run = Simulation(Plan.model_validate({"steps": [agent_step, merge]}))
+    run.start()
+    began(run)
+    run.finish("a")
+    tell(run, *(ev.AgentReopened(run.clock.now(), "a", attempt, "m") for attempt in (2, 3)))
+    assert agent_of(run).reopened == 2
+    run.fail("m", Failure(Category.LOGIC, "no"))
+    run.retry("m")
+    assert agent_of(run).reopened == 0
 
 
 # -- quota and budget ----------------------------------------------------------------------------

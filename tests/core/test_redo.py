@@ -347,6 +347,7 @@ def test_d8_a_skipped_foreach_keeps_what_its_items_gave() -> None:
     run.fail("each[1]", BROKEN)
     run.skip("each")
     run.resume()
+    assert (run.state.status, statuses(run)["each"]) == ("completed", "skipped")
     assert run.state.steps["each"].output == ["one", None]
 
 
@@ -580,3 +581,129 @@ def test_d10_a_failure_that_a_completed_step_did_without_is_not_named_as_the_cau
     failed(run, "broken")
     run.finish("done")
     assert str(refused_retry(run, "last")) == "step last of simulated was skipped because broken failed"
+
+
+def test_d10_a_retry_of_several_skipped_ways_runs_the_step_behind_them_once() -> None:
+    run = Simulation(plan_of({"id": "a"}, *({"id": i, "needs": ["a"]} for i in "bc"), {"id": "d", "needs": ["b", "c"]}))
+    run.start()
+    failed(run, "a")
+    run.retry("a")
+    run.resume()
+    for step in "abcd":
+        run.finish(step)
+    assert (run.state.status, run.state.unsettled, attempts_of(run, "d")) == ("completed", 0, [1])
+
+
+def test_d10_a_retry_of_an_item_runs_that_item_alone_whether_its_foreach_ended_or_not() -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": [1, 2, 3]}))
+    run.start()
+    failed(run, "each[0]")
+    run.retry("each[0]")
+    assert (list(run.running), run.running["each[0]"].attempt) == (["each[1]", "each[2]", "each[0]"], 2)
+    for item in range(3):
+        failed(run, f"each[{item}]")
+    assert run.state.status == "failed"
+    run.clock.advance(60.0)
+    reopened = run.clock.now()
+    run.retry("each[1]")
+    run.resume()
+    assert list(run.running) == ["each[1]"]
+    run.finish("each[1]", 2)
+    each = run.state.steps["each"]
+    assert (each.status, each.output, each.started_at) == ("failed", [None, 2, None], reopened)
+
+
+def test_d10_an_item_that_failed_just_before_a_pause_is_tried_again_before_its_foreach_ends() -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": [1]}))
+    run.start()
+    run.pause()
+    failed(run, "each[0]")
+    assert (run.state.status, statuses(run)) == ("paused", {"each": "running"})
+    run.retry("each[0]")
+    run.resume()
+    run.finish("each[0]", "one")
+    assert run.state.steps["each"].output == ["one"]
+
+
+def test_d10_a_step_whose_prerequisite_failed_just_before_a_pause_waits_for_the_retry_of_it() -> None:
+    run = Simulation(plan_of({"id": "b"}, {"id": "c", "needs": ["b"]}))
+    run.start()
+    run.pause()
+    failed(run, "b")
+    run.retry("b")
+    run.resume()
+    assert statuses(run) == {"b": "running", "c": "pending"}
+
+
+def test_d10_a_foreach_that_was_skipped_runs_its_failed_items_after_all_when_it_is_retried() -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": [1, 2]}, {"id": "b"}))
+    run.start()
+    run.finish("each[0]", "one")
+    failed(run, "each[1]")
+    failed(run, "b")
+    run.skip("each")
+    run.resume()
+    assert (run.state.status, statuses(run)) == ("failed", {"each": "skipped", "b": "failed"})
+    run.retry("each")
+    run.resume()
+    run.finish("each[1]", "two")
+    assert (statuses(run)["each"], run.state.steps["each"].output) == ("completed", ["one", "two"])
+
+
+def test_d10_a_step_that_fails_again_after_a_retry_is_missing_from_the_result() -> None:
+    run = Simulation(plan_of({"id": "a"}))
+    run.start()
+    for _ in range(2):
+        failed(run, "a")
+        assert (run.state.status, run.state.lacks, run.state.steps["a"].undone) == ("failed", ("a",), False)
+        run.retry("a")
+        run.resume()
+
+
+def test_d10_an_answer_that_allowed_a_step_holds_for_its_retry_with_the_same_arguments() -> None:
+    run = Simulation(plan_of({"id": "a", "approve": "always"}), hold=True)
+    run.start()
+    run.approve("a")
+    failed(run, "a")
+    run.retry("a")
+    run.resume()
+    assert run.running["a"].attempt == 2
+
+
+def test_d10_a_step_that_was_stopped_by_a_pause_goes_on_when_it_is_retried() -> None:
+    run = Simulation(plan_of({"id": "a"}))
+    run.start()
+    run.pause(now=True)
+    run.stop("a")
+    run.retry("a", {"own": 2})
+    run.resume()
+    assert (run.running["a"].attempt, run.running["a"].input) == (2, {"own": 2})
+
+
+def test_d2_a_once_step_that_was_stopped_to_be_skipped_and_is_retried_is_put_to_a_person() -> None:
+    run = Simulation(plan_of({"id": "pay", "effect": "once"}))
+    run.start()
+    run.skip("pay")
+    run.interrupt()
+    run.stop("pay")
+    assert (run.state.status, statuses(run)) == ("paused", {"pay": "paused"})
+    run.retry("pay")
+    assert (list(run.state.in_doubt), list(run.state.ready)) == (["pay"], [])
+    run.resume()
+    assert (run.state.steps["pay"].waiting_for, attempts_of(run, "pay")) == ("outcome", [1])
+
+
+def test_c2_a_retry_of_one_of_two_critical_failures_leaves_the_other_in_the_way() -> None:
+    vital = [{"id": name, "importance": "critical"} for name in ("one", "two")]
+    run = Simulation(plan_of({"id": "usual"}, *vital))
+    run.start()
+    failed(run, "usual")
+    failed(run, "one")
+    failed(run, "two")
+    run.retry("one")
+    run.resume()
+    assert (run.state.status, run.state.steps["one"].skipped_because) == ("failed", "critical step two failed")
+    assert "was skipped because two failed" in str(refused_retry(run, "one"))
+    run.retry("two")
+    run.resume()
+    assert list(run.running) == ["one", "two"], "the failure of a usual step is in nobody's way"

@@ -93,7 +93,7 @@ def _put_back(state: StateData, step: StepState, at: float) -> None:
     elif step.parent.settled:
         _unsettle(state, [step.parent], at, only=step)
     else:
-        _reset_item(state, step)
+        _reset_item(state, step.parent, step)
 
 
 def _unsettle(state: StateData, steps: Iterable[StepState], at: float, only: StepState | None = None) -> None:
@@ -112,7 +112,6 @@ def _unsettle(state: StateData, steps: Iterable[StepState], at: float, only: Ste
             if skipped and after.id not in seen:
                 seen.add(after.id)
                 queue.append(after)
-                continue
             for one in after.children or (after,):
                 if one.status in _HELD and not one.doubtful and one.id not in state.active:
                     _withdraw(state, one)
@@ -124,7 +123,7 @@ def _unsettle(state: StateData, steps: Iterable[StepState], at: float, only: Ste
         step.started_at = at
         for item in [only] if only is not None and only.parent is step else _open_items(step):
             if not step.skip_by:
-                _reset_item(state, item)
+                _reset_item(state, step, item)
         if step.open_children == 0:
             state.ready[step.id] = step
 
@@ -148,10 +147,7 @@ def _withdraw(state: StateData, step: StepState) -> None:
         state.ready[step.id] = step  # `waits_again` holds it back
 
 
-def _reset_item(state: StateData, item: StepState) -> None:
-    parent = item.parent
-    if parent is None or item.status not in _REDONE:
-        return
+def _reset_item(state: StateData, parent: StepState, item: StepState) -> None:
     _reset(state, item)
     parent.open_children += 1
     state.ready.pop(parent.id, None)
@@ -160,9 +156,7 @@ def _reset_item(state: StateData, item: StepState) -> None:
 
 def _count_needs(state: StateData, step: StepState) -> None:
     """Count the unmet prerequisites of a step anew."""
-    needs = [state.steps[need] for need in state.prepared.graph.needs[step.id]]
     state.count_unmet(step)
-    step.upstream_failed = any(need.status in _REDONE for need in needs)
     if step.status is StepStatus.PENDING:
         if state.may_start(step):
             _let_run(state, step)
