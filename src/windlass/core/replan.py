@@ -18,7 +18,7 @@ def replan(state: StateData, event: ev.ExecutionReplanned) -> None:
     """Take the new plan. Completed and running steps keep their state; failed ones may try again."""
     old = state.steps
     agents = {id(step.agent): step.agent for step in old.values() if step.agent is not None}
-    state.prepared = prepare(Plan.model_validate_json(bytes(event.plan)))
+    state.prepared = prepare(Plan.decode(bytes(event.plan)))
     state.source, state.scope = event.source, {}
     state.inputs = {name: state.inputs.get(name, default) for name, default in state.plan.inputs.items()}
     state.steps, state.ready, state.active = {}, {}, {}

@@ -337,7 +337,7 @@ def fold(history: Iterable[ev.Event], plan: Plan | None = None) -> State:
     created = next(feed)
     if not isinstance(created, ev.ExecutionCreated):
         raise ValueError("a journal begins with execution.created")
-    state = State(created, prepare(plan or Plan.model_validate_json(bytes(created.plan))))
+    state = State(created, prepare(plan or Plan.decode(bytes(created.plan))))
     state.seq = 1
     for event in feed:
         state.apply(event)

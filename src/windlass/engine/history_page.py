@@ -206,7 +206,7 @@ async def _step_texts(journal: Journal, execution: str, digest: str) -> dict[str
         (entry,) = await journal.read(execution, limit=1)
         if not isinstance(entry.event, ExecutionCreated):
             return {}
-        plan = Plan.model_validate_json(bytes(entry.event.plan))
+        plan = Plan.decode(bytes(entry.event.plan))
     except (WindlassError, ValueError):
         return {}
     if plan.digest != digest:

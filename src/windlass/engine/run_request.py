@@ -205,7 +205,7 @@ class RunRequest:
         if not changes:
             return loaded
         changed = plan.model_copy(update=changes)
-        return LoadedPlan(Plan.model_validate_json(changed.encoded), loaded.source, loaded.tools, loaded.warnings)
+        return LoadedPlan(Plan.decode(changed.encoded), loaded.source, loaded.tools, loaded.warnings)
 
     def _changed(self, step: Step) -> Step:
         changes: dict[str, Any] = {}

@@ -148,11 +148,11 @@ _prepared: OrderedDict[str, Prepared] = OrderedDict()
 def prepare(plan: Plan) -> Prepared:
     """Prepare a plan once for all the executions of it that this process sees.
 
-    They have a copy of their own: what a program does with the lists in its plan changes none of them.
+    A plan that was built in Python is copied: what the program does with its lists later changes no execution.
     """
     found = _prepared.get(plan.digest)
     if found is None:
-        found = _prepared[plan.digest] = Prepared(Plan.model_validate_json(plan.encoded))
+        found = _prepared[plan.digest] = Prepared(plan if plan.read else Plan.decode(plan.encoded))
         if len(_prepared) > _KEPT:
             _prepared.popitem(last=False)
     else:

@@ -448,7 +448,7 @@ async def _with_runtime(engine: Engine, sourced: LoadedPlan, client: str) -> Loa
         if health.ok and not health.unset:
             chosen = name
             break
-    revised = Plan.model_validate_json(plan.model_copy(update={"runtime": chosen}).encoded)
+    revised = Plan.decode(plan.model_copy(update={"runtime": chosen}).encoded)
     return LoadedPlan(revised, sourced.source, sourced.tools, sourced.warnings)
 
 
