@@ -119,7 +119,7 @@ def _load(data: bytes, file: str, path: Path | None, tools: ToolCatalog | None) 
     problems = [*document.problems, *(p for p in found.problems if p.line not in lines)]
     if problems or found.plan is None:
         raise PlanInvalid(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
-    return Loaded(found.plan.as_read(), path, hashlib.sha256(data).hexdigest(), found.warnings)
+    return Loaded(found.plan.as_from_text(), path, hashlib.sha256(data).hexdigest(), found.warnings)
 
 
 def _read(data: bytes, file: str) -> Document:

@@ -626,16 +626,16 @@ class Plan(CheckedValue):
     """The times or files by which it starts by itself, once it is scheduled: `windlass schedule add`."""
     steps: tuple[Step, ...] = field(min_length=1, max_length=MAX_STEPS)
 
-    read = False
+    from_text = False
     """It was read from text: no program has a list of its own in it, which it may change later."""
 
     @classmethod
     def decode(cls, text: str | bytes) -> Plan:
         """The plan in JSON that was `encoded`."""
-        return cls.model_validate_json(text).as_read()
+        return cls.model_validate_json(text).as_from_text()
 
-    def as_read(self) -> Plan:
-        self.__dict__["read"] = True
+    def as_from_text(self) -> Plan:
+        self.__dict__["from_text"] = True
         return self
 
     def _after(self) -> Plan:

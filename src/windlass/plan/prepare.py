@@ -152,7 +152,7 @@ def prepare(plan: Plan) -> Prepared:
     """
     found = _prepared.get(plan.digest)
     if found is None:
-        found = _prepared[plan.digest] = Prepared(plan if plan.read else Plan.decode(plan.encoded))
+        found = _prepared[plan.digest] = Prepared(plan if plan.from_text else Plan.decode(plan.encoded))
         if len(_prepared) > _KEPT:
             _prepared.popitem(last=False)
     else:
