@@ -112,6 +112,55 @@ def test_a_server_that_stays_away_is_an_error_with_advice(tmp_path: Path) -> Non
     assert "windlass resume" in caught.value.advice[1]
 
 
+@pytest.fixture
+def one_session(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of a database for a user who may have one session."""
+    with postgres_server.database() as address:
+        name = address.split("/")[3].split("?")[0]
+        user = f"lone_{name}"
+        postgres_server.run(f"CREATE ROLE {user} LOGIN CONNECTION LIMIT 1", name)
+        postgres_server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}", name)
+        yield postgres_server.address(name, user)
+        postgres_server.run(f"DROP OWNED BY {user}; DROP ROLE {user}", name)
+
+
+def test_j2_a_server_that_takes_no_more_sessions_is_waited_for(
+    one_session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, pauses = psycopg.connect(one_session), []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        other.close()
+
+    monkeypatch.setattr(postgres_database.time, "sleep", pause)
+    database = PostgresDatabase(PostgresUrl(one_session))
+    database.open()
+    database.close()
+    assert pauses
+
+
+def test_j2_a_server_that_goes_on_taking_no_more_sessions_is_an_error_with_advice(one_session: str) -> None:
+    with psycopg.connect(one_session), pytest.raises(JournalError, match="takes no more connections") as caught:
+        PostgresDatabase(PostgresUrl(one_session), patience=0.0).open()
+    assert "max_connections" in caught.value.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "advice"),
+    [
+        ("53100", "the server's disk is full: no more", "free space on the server's disk"),
+        ("53200", "the server is out of memory: no more", "give the server more memory"),
+    ],
+)
+def test_j2_what_the_server_lacks_is_named(postgres: str, kind: str, message: str, advice: str) -> None:
+    database = PostgresDatabase(PostgresUrl(postgres))
+    with pytest.raises(JournalError, match=message) as caught:
+        database.transact(lambda db: db.execute(f"DO $$ BEGIN RAISE 'no more' USING ERRCODE = '{kind}'; END $$"))
+    database.close()
+    assert advice in caught.value.advice[0]
+
+
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("alone", [True, False], ids=["one statement", "a transaction"])
 async def test_d2_a_commit_whose_answer_was_lost_is_looked_up_and_never_done_twice(

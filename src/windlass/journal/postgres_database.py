@@ -60,6 +60,8 @@ _AWAY = re.compile(
     r"terminat|unreachable|reset by peer|Broken pipe|Temporary failure|not yet accepting|server closed|EOF|lost",
     re.IGNORECASE,
 )
+_FULL = re.compile("too many clients|connection slots are|too many connections|no more connections")
+"""A server, or the pool before it, that takes no further session."""
 _CAST = re.compile(r"CAST\((.+?) AS INTEGER\)")
 _NAMED = re.compile(r":([a-z_]+)\b")
 
@@ -354,7 +356,7 @@ class PostgresDatabase:
                 if session is not None and not is_lost(session, error):
                     raise self.meaning(error) from error
                 self._drop()
-                if not _is_away(error):
+                if not _is_away(error) and not _FULL.search(str(error)):
                     raise self.meaning(error) from error
                 waited = time.monotonic() - began
                 if waited >= self._patience:
@@ -371,6 +373,8 @@ class PostgresDatabase:
 
     def _gave_up(self, error: psycopg.Error) -> JournalError:
         text = self._url.hide(_first_line(error))
+        if _FULL.search(text):
+            return _lacks(self._url, "53300", text)
         return JournalError(f"{self._url} did not answer for {self._patience:g} s: {text}", advice=_ADVICE)
 
     def meaning(self, error: Exception) -> Exception:
@@ -486,13 +490,26 @@ def _meaning(error: Exception, url: PostgresUrl) -> JournalError:
             return JournalError(message, advice=(advice,))
     if kind == "42501":
         return JournalError(f"{url}: the user lacks rights: {shown}", advice=(_RIGHTS,))
-    if kind in ("53100", "53200", "53300"):
-        return JournalError(f"{url}: the server has no disk space, memory or connection left: {shown}", advice=_ADVICE)
+    if kind in _LACKS:
+        return _lacks(url, kind, shown)
     if kind == "55P03":
         return JournalError(f"{url}: another process holds a lock for over 30 s; nothing was written", advice=_ADVICE)
     return JournalError(f"{url} could not be used: {shown}", advice=("check the server's log",))
 
 
+def _lacks(url: PostgresUrl, kind: str, shown: str) -> JournalError:
+    message, advice = _LACKS[kind]
+    return JournalError(f"{url}: {message}: {shown}", advice=(advice, _ADVICE[1]))
+
+
+_LACKS = {
+    "53100": ("the server's disk is full", "free space on the server's disk, then repeat the command"),
+    "53200": ("the server is out of memory", "give the server more memory, then repeat the command"),
+    "53300": (
+        "the server takes no more connections",
+        "end other sessions or raise max_connections, then repeat the command",
+    ),
+}
 _SCHEMA = "make it: CREATE SCHEMA NAME; or let the user in: GRANT USAGE, CREATE ON SCHEMA NAME TO USER"
 _RIGHTS = "grant them: GRANT USAGE, CREATE ON SCHEMA public TO USER"
 _TRUST = "name the file of the authority that signed the server's: …&sslrootcert=FILE; or trust the system's: =system"
