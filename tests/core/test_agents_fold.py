@@ -131,7 +131,7 @@ def test_e1_an_attempt_that_died_leaves_an_unknown_behind_however_often() -> Non
         began(run)
         run.crash()
         run.resume()
-        assert run.state.cost.unknown == count
+        assert (run.state.cost.unknown, agent_of(run).lost) == (count, count)
     assert fold(run.journal).cost == run.state.cost
     run.crash()
     run.resume()
@@ -380,10 +380,11 @@ def test_d10_a_persons_retry_does_not_wait_for_the_quota_and_asks_the_first_runt
     assert list(run.running) == ["a"]
 
 
+WORKER = {"id": "a", "agent": "developer", "prompt": "do it", "workspace": "worktree"}
+
+
 def test_d10_a_retry_of_a_merge_lets_it_have_its_agents_go_on_as_often_as_before() -> None:
-    merge = {"id": "m", "merge": "a", "needs": ["a"]}
-    agent_step = {"id": "a", "agent": "developer", "prompt": "do it", "workspace": "worktree"}
-    run = Simulation(Plan.model_validate({"steps": [agent_step, merge]}))
+    run = Simulation(Plan.model_validate({"steps": [WORKER, {"id": "m", "merge": "a", "needs": ["a"]}]}))
     run.start()
     began(run)
     run.finish("a")
@@ -392,6 +393,23 @@ def test_d10_a_retry_of_a_merge_lets_it_have_its_agents_go_on_as_often_as_before
     run.fail("m", Failure(Category.LOGIC, "no"))
     run.retry("m")
     assert agent_of(run).reopened == 0
+
+
+def test_e1_an_agent_that_a_merge_had_go_on_leaves_an_unknown_behind_if_the_merge_is_cut_off() -> None:
+    run = Simulation(Plan.model_validate({"steps": [WORKER, {"id": "m", "merge": "a", "needs": ["a"]}]}))
+    run.start()
+    began(run)
+    used(run, USAGE)
+    run.finish("a")
+    now = run.clock.now()
+    tell(run, ev.AgentReopened(now, "a", 2, "m"), ev.AgentBegan(now, "a", 2, "cli", "developer", "who", "what"))
+    run.crash()
+    run.resume()
+    assert (run.state.cost, agent_of(run).lost) == (Cost(0.5, 1, 100, 10), 2)
+    tell(run, ev.WorkspaceCommitted(now, "a", 2, "b-1", "c0ffee"))
+    run.crash()
+    run.resume()
+    assert run.state.cost.unknown == 1, "it had come to its end"
 
 
 # -- quota and budget ----------------------------------------------------------------------------
@@ -529,6 +547,26 @@ def test_c6_an_agent_that_waits_for_an_answer_leaves_its_place_to_one_other() ->
     tell(run, ev.ApprovalAsked(run.clock.now(), "a", "d", "Bash", {"command": "ls"}, run.clock.now() + 100, 1))
     run.pass_time(1)
     assert list(run.running) == ["a", "b"]
+
+
+def test_c6_an_agent_whose_question_nobody_can_answer_is_stopped_at_once_and_the_execution_pauses() -> None:
+    run = begun()
+    now = run.clock.now()
+    tell(run, ev.ApprovalAsked(now, "a", "d", "Bash", {"command": "ls"}, now + 100, 1))
+    run.pass_time(1)
+    assert run.journal[-1] == ev.ControlRequested(now + 1, "pause", "windlass", now=True, reason="approval")
+    run.stop("a")
+    assert (run.state.status, run.state.paused_for) == ("paused", "approval")
+
+
+def test_c6_an_answer_that_an_agent_gets_while_it_runs_is_not_told_to_its_next_attempt() -> None:
+    run = begun()
+    now = run.clock.now()
+    tell(run, ev.ApprovalAsked(now, "a", "d", "Bash", {"command": "ls"}, now + 100, 1))
+    tell(run, ev.ApprovalAnswered(now, "a", "d", True, "ada"))
+    answered = run.state.steps["a"].approval
+    assert answered is not None
+    assert (answered.allow, answered.untold) == (True, False)
 
 
 def test_c6_a_question_of_an_agent_that_is_stopped_stays_open() -> None:

@@ -89,6 +89,44 @@ def test_b3_a_step_whose_condition_reads_the_failure_runs_all_the_same() -> None
     assert fine.state.status == "completed"
 
 
+def test_b3_a_step_in_charge_of_a_failure_reads_what_failed() -> None:
+    plan = plan_of(
+        {"id": "try", "foreach": [1, 2, 3]},
+        {"id": "one"},
+        {
+            "id": "mend",
+            "when": "steps.try.status == 'failed' and steps.one.status == 'failed'",
+            "with": {
+                "given": "{{ steps.try.output }}",
+                "errors": "{{ steps.try.errors }}",
+                "none": "{{ steps.one.output }}",
+                "error": "{{ steps.one.error.message }}",
+                "no_error": "{{ steps.fine.error }}",
+                "known": "{{ 'one' in steps and 'other' not in steps }}",
+            },
+        },
+        {"id": "fine"},
+    )
+    run = started(plan)
+    run.finish("try[0]", "first")
+    run.fail("try[1]", LOGIC)
+    run.fail("try[2]", TRANSIENT)
+    run.skip("try[2]")
+    now = run.clock.now()
+    run.running.pop("one")
+    run.state.apply(ev.AttemptFailed(now, "one", 1, LOGIC, {"exit_code": 3}))
+    run.finish("fine")
+    errors = {"1": {"category": "logic", "message": "it makes no sense", "where": "try[1]"}}
+    assert run.running["mend"].input == {
+        "given": ["first", None, None],
+        "errors": errors,
+        "none": None,
+        "error": "it makes no sense",
+        "no_error": None,
+        "known": True,
+    }
+
+
 def test_b3_a_false_condition_skips_its_dependents_without_anything_having_failed() -> None:
     plan = plan_of({"id": "a", "when": "1 > 2"}, {"id": "b", "needs": ["a"]}, {"id": "c"})
     run = simulate(plan)
@@ -870,6 +908,39 @@ def test_d5_an_open_question_is_put_anew_only_if_the_plan_changed_its_step(words
     replanned(run, plan_of({"id": "a", "approve": "always", "question": words}, {"id": "new"}))
     assert sum(isinstance(event, ev.ApprovalAsked) for event in run.journal) == questions
     assert run.state.questions["a"].question == words
+
+
+def test_d5_a_step_that_a_changed_plan_runs_without_its_question_has_worked_as_long_as_it_ran() -> None:
+    run = started(plan_of({"id": "a", "approve": "always"}))
+    run.clock.advance(100.0)
+    replanned(run, plan_of({"id": "a"}))
+    run.clock.advance(50.0)
+    run.finish("a")
+    step = run.state.steps["a"]
+    assert (step.status, step.worked, step.waited) == ("completed", 50.0, 0.0)
+
+
+def test_d5_a_step_whose_question_a_changed_plan_withdrew_is_judged_by_the_new_plan() -> None:
+    run = started(plan_of({"id": "a", "approve": "always", "question": "Now?"}))
+    replanned(run, plan_of({"id": "a", "approve": "always", "when": "1 > 2"}))
+    assert (statuses(run), run.state.status) == ({"a": "skipped"}, "completed")
+
+
+def test_d5_an_item_that_ended_with_its_question_open_stays_ended_although_the_plan_changed_the_question() -> None:
+    for how in ("skipped", "failed"):
+        items = {"id": "f", "foreach": [1, 2], "approve": "always"}
+        run = started(plan_of({**items, "question": "Now?"}), hold=True)
+        run.approve("f[1]")
+        run.skip("f[0]") if how == "skipped" else run.pass_time(86400.0)
+        assert run.state.steps["f[0]"].status == how
+        run.interrupt()
+        run.stop("f[1]")
+        replanned(run, plan_of({**items, "question": "Really?"}))
+        assert run.state.status == "running", "the other item is asked about, and has not ended"
+        run.approve("f[1]")
+        run.finish("f[1]", 2)
+        assert [run.state.steps[f"f[{item}]"].status for item in range(2)] == [how, "completed"]
+        assert run.state.steps["f"].output == [None, 2]
 
 
 def test_d5_what_was_cut_off_before_the_plan_changed_is_repeated_or_put_to_a_person() -> None:

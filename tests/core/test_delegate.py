@@ -9,7 +9,7 @@ import pytest
 from windlass.core import events as ev
 from windlass.core.agent import next_in_family
 from windlass.core.decide import Policy
-from windlass.core.delegate import falls_back, handoff_of, last_word, runtime_of, successor
+from windlass.core.delegate import falls_back, handoff_of, last_word, named_model, runtime_of, successor
 from windlass.core.step import StepState
 from windlass.errors import UNAVAILABLE, Category, Failure
 from windlass.plan.model import Plan
@@ -160,3 +160,15 @@ def test_b2_a_fan_out_hands_over_the_list_of_its_words() -> None:
     run.finish("a[1]", "second")
     (given,) = run.running["b"].input["handoff"]
     assert (given["step"], given["output"]) == ("a", ["first", "second"])
+
+
+def test_k2_the_next_of_several_models_is_named_after_two_failed_checks_and_the_last_one_stays() -> None:
+    run = begun({"id": "a", "check": "make test", "tries": 9, "models": ["haiku", "sonnet"]})
+    assert named_model(run.state, step_of(run)) == "haiku"
+    began(run, "cli")
+    named = []
+    for number in range(1, 6):
+        results = (ev.CheckResult("make test", False, 1.0),)
+        run.state.apply(ev.AgentChecked(run.clock.now(), "a", 1, number, results))
+        named.append(named_model(run.state, step_of(run)))
+    assert named == ["haiku", "sonnet", "sonnet", "sonnet", "sonnet"]

@@ -110,6 +110,18 @@ def test_the_same_place_comes_first_and_each_is_taken_once() -> None:
     assert [call.output for call in history.log.of("").values()] == ["A2"]
 
 
+def test_a_result_of_the_same_program_comes_before_that_of_another() -> None:
+    history = History().attempt()
+    for name, output in (("1.1", "of 1"), ("2.1", "of 2")):
+        history.call(name, "a").finished(name, output)
+    history.attempt_failed()
+    assert {name: history.reused(name, "a") for name in ("1.7", "2.7", "3.7")} == {
+        "1.7": "of 1",
+        "2.7": "of 2",
+        "3.7": "of 1",
+    }
+
+
 @pytest.mark.parametrize(("effect", "expected"), [("once", "in doubt"), ("repeatable", None), ("none", None)])
 def test_what_was_under_way_or_cut_off_is_in_doubt_if_it_may_happen_once(effect: str, expected: str | None) -> None:
     under_way = History().attempt().call("1", "a", effect).attempt_failed()

@@ -7,6 +7,7 @@ from core_plans import attempts_of, plan_of, statuses
 
 from windlass.cli.text import describe, summary
 from windlass.core import events as ev
+from windlass.core.edit import misplaced
 from windlass.core.redo import check_retry, check_skip, is_over
 from windlass.core.say import LONGEST_MESSAGE, check_say, checked_message
 from windlass.core.state import fold
@@ -37,6 +38,27 @@ def test_d10_a_retry_after_the_end_goes_on_in_the_same_execution_with_what_was_s
         run.finish(step, step)
     assert run.state.status == "completed"
     assert attempts_of(run, "other") == [1], "what was completed is not repeated"
+
+
+def test_d10_a_command_that_a_person_gives_takes_the_place_of_the_plans_as_a_line_or_as_words() -> None:
+    commands: tuple[tuple[object, object, dict[str, object]], ...] = (
+        ("make", "make test", {"line": "make test"}),
+        ("make", ["make", "test"], {"argv": ["make", "test"]}),
+        (["make"], "make test", {"line": "make test"}),
+        (["make"], ["make", "test"], {"argv": ["make", "test"]}),
+    )
+    for planned, given, arguments in commands:
+        run = Simulation(Plan.model_validate({"steps": [{"id": "a", "run": planned, "env": {"CI": "1"}}]}))
+        run.start()
+        failed(run, "a")
+        run.retry("a", {"run": given})
+        run.resume()
+        assert run.running["a"].input == {**arguments, "env": {"CI": "1"}}
+
+
+def test_d10_arguments_that_an_agent_has_not_are_named_and_those_of_other_steps_are_left_to_their_tools() -> None:
+    plan = Plan.model_validate({"steps": [{"id": "a", "agent": "developer", "prompt": "x"}, {"id": "b", "tool": "t"}]})
+    assert [misplaced(spec, ["prompt", "model", "text"]) for spec in plan.steps] == [["model", "text"], []]
 
 
 def test_d10_a_step_that_took_charge_of_the_failure_stays_run_and_the_others_follow() -> None:

@@ -160,13 +160,13 @@ def test_c3_a_time_that_has_come_is_due_and_no_longer_waited_for() -> None:
 
 
 def test_a_journal_whose_events_cannot_follow_each_other_is_refused() -> None:
-    run = Simulation(chain("a", "b"))
+    run = Simulation(chain("a", "b", "c"))
     run.start()
     run.finish("a")
     now = run.clock.now()
-    again = ev.AttemptStarted(now, "a", 2, "t", {}, "repeatable")
     endings: list[list[ev.Event]] = [
-        [again],
+        *([ev.AttemptStarted(now, step, 2, "t", {}, "repeatable")] for step in "ab"),
+        [ev.AttemptStopped(now, "c", 1, "paused")],
         [ev.ExecutionFinished(now, "completed"), ev.ExecutionResumed(now, "other")],
     ]
     for events in endings:
@@ -220,3 +220,17 @@ def test_c8_the_time_in_which_only_a_person_can_go_on_is_a_part_of_the_running_t
     run.clock.advance(50.0)
     run.approve("a")
     assert (run.state.held_s, run.state.worked(run.clock.now())) == (50.0, 50.0), "nobody knows when the driver died"
+
+
+def test_c8_the_time_in_which_a_driver_has_not_begun_what_is_ready_is_none_in_which_only_a_person_can_go_on() -> None:
+    """It waits for disk space, for instance."""
+    run = Simulation(plan_of({"id": "a", "approve": "always"}, {"id": "b"}))
+    run.start()
+    now, asked = run.clock.now(), run.state.steps["a"].approval
+    assert asked is not None
+    events = [event for event in run.journal if getattr(event, "step", "a") == "a"]
+    for ready in (True, False):
+        started = [ev.AttemptStarted(now, "b", 1, "t", {}, "repeatable"), ev.AttemptFinished(now, "b", 1)]
+        answer = ev.ApprovalAnswered(now + 100, "a", asked.digest, True, "ada")
+        state = fold([*events, *([] if ready else started), answer])
+        assert state.held_s == (0.0 if ready else 100.0)

@@ -32,7 +32,7 @@ def replan(state: StateData, event: ev.ExecutionReplanned) -> None:
             state.steps[spec.id] = fresh if kept is None else _begun_anew(fresh, kept)
             continue
         for step in (kept, *(kept.children or ())):
-            if step.approval is not None and step.approval.allow is None and step.spec != spec:
+            if step.waiting_for == "approval" and step.asks and step.spec != spec:
                 # The plan changed the step: the question is withdrawn, and put anew.
                 step.status, step.waiting_for, step.until, step.approval = StepStatus.PENDING, None, None, None
             step.prepared = state.prepared.steps[spec.id]

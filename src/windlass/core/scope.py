@@ -52,7 +52,7 @@ class _Steps(StepOutputs):
 def errors_of(step: StepState) -> dict[str, Any]:
     """Why items of a foreach failed, by their index as text."""
     children = step.children or ()
-    failed = (child for child in children if child.status is StepStatus.FAILED and child.error is not None)
+    failed = (child for child in children if child.status is StepStatus.FAILED)
     return {str(child.index): msgspec.to_builtins(child.error) for child in failed}
 
 

@@ -234,11 +234,11 @@ class State(StateData):
             event.input,
             event.at,
             event.expires_at,
-            attempt=event.attempt,
-            question=event.question,
-            basis=event.basis,
-            workdir=event.workdir,
-            seq=self.seq,
+            event.attempt,
+            event.question,
+            event.basis,
+            event.workdir,
+            self.seq,
         )
         step.changes = ()
         if not event.attempt:
@@ -338,7 +338,6 @@ def fold(history: Iterable[ev.Event], plan: Plan | None = None) -> State:
     if not isinstance(created, ev.ExecutionCreated):
         raise ValueError("a journal begins with execution.created")
     state = State(created, prepare(plan or Plan.decode(bytes(created.plan))))
-    state.seq = 1
     for event in feed:
         state.apply(event)
     return state

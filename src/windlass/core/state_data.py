@@ -41,7 +41,8 @@ class StateData:
         self.started_at: float | None = None
         self.finished_at: float | None = None
         self.status = ExecutionStatus.PENDING
-        self.seq = 0
+        self.seq = 1
+        """The place of the last event in the journal."""
         self.driver = ""
         self.paused_for = "" if created.start else NOT_STARTED
         self.expires_at: float | None = None
@@ -93,7 +94,7 @@ class StateData:
         """Names for its templates; made at the first use (see `scope_of`)."""
         self.unmet: list[int] = []
         """Unsettled prerequisites of each group of steps that wait for the same ones (`Graph.groups`)."""
-        self.unsettled = 0
+        self.unsettled = len(prepared.steps)
         self.completed = 0
         self.expanded_items = 0
         self._at = created.at
@@ -120,7 +121,6 @@ class StateData:
             if not needs[name]:
                 self.ready[name] = step
         self.unmet = [len(needs[group[0]]) for group in self.prepared.graph.groups]
-        self.unsettled = len(self.steps)
 
     def may_start(self, step: StepState) -> bool:
         """True if all prerequisites of a step of the plan are settled."""
@@ -251,7 +251,7 @@ class StateData:
         questions = self.questions
         if self.status is not ExecutionStatus.RUNNING or not questions or any(s not in questions for s in self.active):
             return False
-        if self.to_judge or self.in_doubt or (self.can_start() and len(self.active) < self.prepared.parallel):
+        if self.to_judge or self.in_doubt or self.can_start():
             return False
         return not any(step not in questions and self._holds(until, step) for until, step in self.timers)
 

@@ -29,19 +29,19 @@ class Approval(msgspec.Struct):
     input: Any
     asked_at: float
     expires_at: float
+    attempt: int
+    """The attempt that asks; 0 if the question comes before an attempt."""
+    question: str
+    """The question's text, if it is more than "may this be done?"."""
+    basis: Mapping[str, str]
+    """Everything else that decides the effect, with its hash."""
+    workdir: str
+    """The folder that paths in the input start from, if it is not the execution's working directory."""
+    seq: int
+    """The place of the question in the execution's journal."""
     allow: bool | None = None
     by: str = ""
     note: str = ""
-    attempt: int = 0
-    """The attempt that asks; 0 if the question comes before an attempt."""
-    question: str = ""
-    """The question's text, if it is more than "may this be done?"."""
-    basis: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Everything else that decides the effect, with its hash."""
-    workdir: str = ""
-    """The folder that paths in the input start from, if it is not the execution's working directory."""
-    seq: int = 0
-    """The place of the question in the execution's journal."""
     untold: bool = False
     """The answer came after that attempt had been stopped: the next one has to be given it."""
 
@@ -173,5 +173,5 @@ class StepState(msgspec.Struct, eq=False):
 
     @property
     def asks_in_attempt(self) -> bool:
-        """True if its agent waits for a person's answer."""
-        return self.waiting_for == "approval" and self.asks and self.approval is not None and self.approval.attempt > 0
+        """True if the agent of a step with an attempt in flight waits for a person's answer, which ends that wait."""
+        return self.waiting_for == "approval"
