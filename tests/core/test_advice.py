@@ -146,6 +146,7 @@ def test_d10_a_retry_names_the_completed_steps_that_used_the_earlier_result() ->
         (1, "s0", "does"),
         (2, "s0, s1", "do"),
         (5, "s0, s1, s2, s3, s4", "do"),
+        (6, "s0, s1, s2, s3, s4 and 1 more", "do"),
         (7, "s0, s1, s2, s3, s4 and 2 more", "do"),
     ],
 )
@@ -184,3 +185,11 @@ def test_d8_a_failed_foreach_over_an_input_names_the_fork_with_another_list() ->
     run.start()
     run.fail("each[0]", Failure(Category.LOGIC, "no"))
     assert ways_on(run.state, run.state.steps["each"])[-1].command == f"windlass fork {run.state.id} -i parts=@FILE"
+
+
+@pytest.mark.parametrize("listed", ["execution.workdir | list", "inputs.values() | list"])
+def test_d8_a_failed_foreach_over_what_no_input_alone_gives_names_no_other_list(listed: str) -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": listed}, inputs={"part": "/"}))
+    run.start()
+    run.fail("each[0]", Failure(Category.LOGIC, "no"))
+    assert ways_on(run.state, run.state.steps["each"])[-1].command == f"windlass skip {run.state.id} each"

@@ -77,7 +77,7 @@ def _list_anew(state: State, step: StepState, changed_plan: str) -> list[Way]:
     if source is not None:
         again = f"{fork_rest(state, changed_plan)} --from {shlex.quote(source)}"
         return [Way(again, f"make the list anew, by {source}, and run all items, in a new execution")]
-    given = next((found.name for found in named if found.root == "inputs" and found.name), None)
+    given = next((found.name for found in named if found.root == "inputs" and found.name in state.inputs), None)
     if given is None:
         return []
     again = f"{fork_rest(state, changed_plan)} -i {shlex.quote(given)}=@FILE"
