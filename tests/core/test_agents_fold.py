@@ -66,6 +66,23 @@ def test_d4_every_record_of_an_agent_comes_back_as_it_was(event: ev.Event) -> No
     assert ev.decode(ev.encode(event)) == event
 
 
+def test_d4_what_an_earlier_version_did_not_write_of_an_agent_says_nothing() -> None:
+    spoke, returned, summarised = (
+        ev.decode(b'{"type":"agent.%s","at":1.0,"step":"a","attempt":1,%s}' % (kind, rest))
+        for kind, rest in (
+            (b"spoke", b'"text":"yes"'),
+            (b"returned", b'"call":"c","tool":"Bash"'),
+            (b"summarised", b'"number":1,"by":"model","tokens_before":9,"tokens_after":3'),
+        )
+    )
+    assert isinstance(spoke, ev.AgentSpoke)
+    assert isinstance(returned, ev.AgentReturned)
+    assert isinstance(summarised, ev.AgentSummarised)
+    assert (spoke.number, returned.failed, returned.size, summarised.messages) == (0, False, 0, 0)
+    checked = ev.AgentChecked(1.0, "a", 1, 1, (ev.CheckResult("make test", True, 2.0),))
+    assert b'[{"check":"make test","passed":true,"seconds":2.0}]' in ev.encode(checked), "no more than there is"
+
+
 def test_e1_the_last_word_of_each_attempt_counts_and_attempts_add_up() -> None:
     run = begun({"id": "a", "retry": {"delay": 1}})
     began(run)
@@ -195,6 +212,40 @@ def test_k5_a_stretch_of_work_ends_with_the_record_after_it() -> None:
     assert periods == [WorkPeriod("/", "git:1", 1.0)]
     add_record(periods, ev.WorkspaceSnapshot(3.0, "a", 1, "after", "/", "git:2"))
     assert periods == [WorkPeriod("/", "git:1", 1.0, after="git:2", ended=3.0)]
+
+
+@pytest.mark.parametrize(
+    ("after", "found", "stretches"),
+    [
+        ("git:2", "git:2", 1),  # nobody else changed anything since
+        ("git:2", "git:3", 2),
+        ("", "git:3", 1),  # cut off: nobody knows who did what
+        ("", "files:3", 2),  # recorded in another way: the two cannot be compared
+    ],
+)
+def test_k5_a_stretch_of_work_goes_on_unless_somebody_else_changed_files_since(
+    after: str, found: str, stretches: int
+) -> None:
+    periods: list[WorkPeriod] = []
+    add_record(periods, ev.WorkspaceSnapshot(1.0, "a", 1, "before", "/", "git:1"))
+    if after:
+        add_record(periods, ev.WorkspaceSnapshot(2.0, "a", 1, "after", "/", after))
+    add_record(periods, ev.WorkspaceSnapshot(3.0, "a", 2, "before", "/", found))
+    began = WorkPeriod("/", "git:1", 1.0)
+    ended = began._replace(after=after, ended=2.0) if after else began
+    assert periods == ([began] if stretches == 1 else [ended, WorkPeriod("/", found, 3.0)])
+
+
+def test_k5_work_of_two_agents_overlaps_in_one_folder_at_one_time() -> None:
+    period = WorkPeriod("/", "git:1", 1.0, after="git:2", ended=2.0)
+    others = {
+        "during": WorkPeriod("/", "git:1", 1.5, ended=3.0),
+        "around": WorkPeriod("/", "git:1", 0.5),
+        "elsewhere": WorkPeriod("/other", "git:1", 1.5),
+        "before": WorkPeriod("/", "git:1", 0.0, ended=1.0),
+        "after": WorkPeriod("/", "git:1", 2.0),
+    }
+    assert [name for name, other in others.items() if period.overlaps(other)] == ["during", "around"]
 
 
 def test_an_agent_that_has_just_begun_has_nothing_behind_it() -> None:
@@ -350,6 +401,19 @@ def test_d10_a_retry_of_an_agent_goes_on_in_its_conversation_unless_a_person_wan
     assert (agent.session, agent.unheard, step.runtime, step.model) == (session, unheard, runtime, model)
     claim, checks = ("it is done", -1) if goes_on else (None, 0)
     assert (agent.claim, agent.checks, agent.checked, agent.rounds) == (claim, checks, None, rounds + 2)
+
+
+def test_d10_a_fresh_retry_forgets_every_conversation_and_the_checks_that_failed_in_it() -> None:
+    run = begun({"id": "a", "check": "make test", "runtime": "claude-code"})
+    began(run, "claude-code", session="s1")
+    began(run, "open-code", session="s2")
+    check(run, 1, False)
+    agent = agent_of(run)
+    assert (list(agent.left), agent.refused) == (["claude-code"], 1)
+    run.fail("a", Failure(Category.LOGIC, "no"))
+    now = run.clock.now()
+    tell(run, ev.ExecutionReopened(now, "ada"), ev.StepRetried(now, "a", "ada", fresh=True))
+    assert (agent.session, agent.left, agent.refused) == (None, {}, 0)
 
 
 def test_d10_what_an_agent_has_not_heard_is_not_forgotten_by_another_retry() -> None:

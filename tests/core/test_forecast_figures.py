@@ -182,6 +182,8 @@ def test_d7_the_figures_of_a_calibration() -> None:
     always = [ScoredForecast(1, Band(1.0, 2.0, 3.0), 1000.0)] * 300
     assert same(Calibration(always).apply(Band(1.0, 2.0, 3.0), 1), 2.613, 3.0, 50.825)
     never = [ScoredForecast(2, Band(1.0, 2.0, 3.0), 0.0)] * 300
+    inside = [ScoredForecast(3, Band(1.0, 2.0, 30.0), 3.0)] * 30
+    assert same(Calibration(inside).apply(Band(8.0, 10.0, 15.0), 3), 9.2221, 10.655, 13.854)
     assert same(Calibration(never, 0.0005).apply(Band(1.0, 2.0, 3.0), 2), 0.0073301, 1.0, 1.0845)
 
 

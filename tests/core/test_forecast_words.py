@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from windlass.core.forecast.calibration import Band
+from windlass.core.forecast.calibration import Band, ScoredForecast
+from windlass.core.forecast.scores import BucketScore, cost_scores, scored_costs, scored_times, scores
 from windlass.core.forecast.value import Forecast, duration_text, from_to
 
 AT = 1000.0
@@ -125,11 +126,11 @@ def test_c7_a_forecast_is_compared_with_the_first_one_of_all_steps() -> None:
 
 
 def test_c7_the_figures_for_programs_are_rounded() -> None:
-    usd = Band(1.00004, 2.00006, 3.0)
+    usd = Band(1.00004, 2.00006, 3.00004)
     found = made(
         300.04,
         360.06,
-        540.0,
+        540.04,
         usd=usd,
         spent_usd=0.12345678,
         approvals=1,
@@ -168,7 +169,7 @@ def test_c7_the_figures_for_programs_are_rounded() -> None:
     assert found.as_estimate() == {
         "expected_s": 360.06,
         "low_s": 300.04,
-        "high_s": 540.0,
+        "high_s": 540.04,
         "samples": 9,
         "unknown": ["a"],
         "by_tools": ["f"],
@@ -198,3 +199,48 @@ def test_c7_a_question_is_told_of_more_than_a_moment_or_of_a_cost() -> None:
     assert made().beside_question() == ""
     assert made(usd=Band(0, 0, 0)).beside_question() == ""
     assert made(4.0, 4.9, 9.0, usd=Band(1, 2, 3)).beside_question() == "5 s left (4–9 s), $0.00 of about $2.00"
+
+
+def test_d7_forecasts_are_scored_as_they_were_shown_by_the_quarter_of_the_way() -> None:
+    outcomes = [
+        (made(90, 100, 110, done=0.1), 200.0),
+        (made(90, 100, 110, done=0.2), 350.0),
+        (made(0, 0.05, 0.1, done=0.5), 100.0),
+        (made(10, 20, 30, done=0.9), 110.0),
+        (made(10, 20, 30, unknown=("a",)), 500.0),
+        (made(), 500.0),
+    ]
+    found = scores(outcomes)
+    assert found == [
+        BucketScore(0, 2, 0.5, pytest.approx(0.3), pytest.approx(-0.3)),
+        BucketScore(2, 1, 1.0, 0.5, 0.5),
+        BucketScore(3, 1, 1.0, 1.0, 1.0),
+        BucketScore(None, 4, 0.75, pytest.approx(0.55), 0.25),
+    ]
+    assert [score.done_percent for score in found] == ["0-25", "50-75", "75-100", "all"]
+    third = BucketScore(None, 3, 2 / 3, 1 / 3, -1 / 3).as_dict()
+    assert (third["coverage"], third["median_error"], third["bias"]) == (0.6667, 0.3333, -0.3333)
+
+
+def test_d7_the_cost_of_a_forecast_is_scored_where_it_is_known_in_the_end() -> None:
+    known: dict[str, Any] = {"usd": Band(2, 3, 4), "usd_raw": Band(1, 2, 3), "spent_usd": 1.0, "done": 0.3}
+    outcomes = [
+        (made(**known), 5.0),
+        (made(**known), None),
+        (made(**known, uncounted=("a",)), 5.0),
+        (made(**{**known, "usd_raw": None}), 5.0),
+    ]
+    assert cost_scores(outcomes)[0] == BucketScore(1, 1, 0.0, 0.5, -0.5)
+    assert scored_costs(outcomes) == [ScoredForecast(1, Band(1, 2, 3), 4.0)]
+    assert scored_costs([(made(**known), 0.5)])[0].truth == 0.0, "less than was spent is not left"
+
+
+def test_d7_a_forecast_of_all_steps_calibrates_later_ones_by_what_the_model_said() -> None:
+    raw = Band(80, 90, 100)
+    outcomes = [
+        (made(90, 100, 110, raw=raw), 200.0),
+        (made(90, 100, 110, raw=raw), 50.0),
+        (made(90, 100, 110, raw=raw, uncounted=("a",)), 200.0),
+        (made(90, 100, 110), 200.0),
+    ]
+    assert scored_times(outcomes) == [ScoredForecast(2, raw, 100.0), ScoredForecast(2, raw, 0.0)]

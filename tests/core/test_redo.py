@@ -56,6 +56,19 @@ def test_d10_a_command_that_a_person_gives_takes_the_place_of_the_plans_as_a_lin
         assert run.running["a"].input == {**arguments, "env": {"CI": "1"}}
 
 
+def test_d10_other_arguments_that_a_person_gives_leave_the_command_and_a_tools_own_run_is_no_command() -> None:
+    for step, given, arguments in (
+        ({"id": "a", "run": "make"}, {"env": {"CI": "1"}}, {"line": "make", "env": {"CI": "1"}}),
+        ({"id": "a", "tool": "t", "with": {"run": 1}}, {"run": 2}, {"run": 2}),
+    ):
+        run = Simulation(Plan.model_validate({"steps": [step]}))
+        run.start()
+        failed(run, "a")
+        run.retry("a", given)
+        run.resume()
+        assert run.running["a"].input == arguments
+
+
 def test_d10_arguments_that_an_agent_has_not_are_named_and_those_of_other_steps_are_left_to_their_tools() -> None:
     plan = Plan.model_validate({"steps": [{"id": "a", "agent": "developer", "prompt": "x"}, {"id": "b", "tool": "t"}]})
     assert [misplaced(spec, ["prompt", "model", "text"]) for spec in plan.steps] == [["model", "text"], []]

@@ -6,9 +6,10 @@ import pytest
 from core_plans import chain, plan_of
 
 from windlass.core import events as ev
+from windlass.core.record import folded, folded_on
 from windlass.core.state import fold
 from windlass.core.transitions import NOT_STARTED, IllegalMove
-from windlass.errors import Category, Failure
+from windlass.errors import Category, Damaged, Failure
 from windlass.testing import Simulation
 
 
@@ -173,6 +174,33 @@ def test_a_journal_whose_events_cannot_follow_each_other_is_refused() -> None:
         state = fold([*run.journal, *events[:-1]])
         with pytest.raises(IllegalMove):
             state.apply(events[-1])
+
+
+def test_d9_a_journal_that_is_damaged_names_the_event_that_cannot_be_used() -> None:
+    run = Simulation(chain("a", "b"))
+    run.start()
+    run.finish("a")
+    now, journal, last = run.clock.now(), run.journal, len(run.journal)
+    again = ev.AttemptStarted(now, "a", 2, "t", {}, "repeatable")
+    unknown = ev.AttemptFinished(now, "unknown", 1)
+    contradicts = "it contradicts the events before it (KeyError: 'unknown')"
+    cases: list[tuple[str, list[ev.Event], int, str]] = [
+        ("simulated", [], 1, "it is missing"),
+        ("simulated", [*journal, again, again], last + 1, "step a cannot go from completed to running"),
+        ("simulated", [*journal, unknown], last + 1, contradicts),
+        ("another", journal, 1, "it belongs to another execution (simulated)"),
+    ]
+    for execution, events, seq, reason in cases:
+        with pytest.raises(Damaged) as damaged:
+            folded(execution, events)
+        assert (damaged.value.seq, damaged.value.reason) == (seq, reason)
+    state = folded_on("simulated", None, journal[:2], lambda event: fold([event]))
+    assert folded_on("simulated", state, journal[2:], lambda event: fold([event])) is state
+    assert state.steps["a"].status == "completed"
+    with pytest.raises(Damaged) as damaged:
+        folded_on("simulated", state, [unknown], lambda event: fold([event]))
+    assert (damaged.value.seq, damaged.value.reason) == (last + 1, contradicts)
+    assert folded_on("simulated", state, [], lambda event: fold([event])) is state
 
 
 def test_a_journal_without_its_beginning_is_refused() -> None:
