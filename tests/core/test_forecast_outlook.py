@@ -445,7 +445,9 @@ def test_d7_a_step_that_grows_with_its_input_is_forecast_by_the_size_of_it() -> 
 
 
 def agent(usd: float, **fields: Any) -> StepRecord:
-    return seen("a", 60.0, **{"tool": "agent", "runtime": "cli", "model": "m", "known_usd": usd, **fields})
+    return seen(
+        fields.pop("step", "a"), 60.0, **{"tool": "agent", "runtime": "cli", "model": "m", "known_usd": usd, **fields}
+    )
 
 
 def agent_plan(**fields: Any) -> Plan:
@@ -535,6 +537,17 @@ def test_d7_a_new_agent_is_priced_by_the_tokens_of_others_with_its_own_model() -
     assert found.usd is not None
     assert found.usd.middle == pytest.approx(30.0, rel=0.3)
     assert found.priced == ("b",)
+
+
+def test_d7_a_new_agent_costs_what_others_did_that_were_asked_for_the_same_model() -> None:
+    """Its model is known by the name that the plan gives it, and not by the one that answered."""
+    dear = agent(50.0, asked="largest", model="large", step="c")
+    records = runs(20, agent(1.0, asked="large", model="large-2026"), dear)
+    steps = [{"id": "b", "agent": "developer", "prompt": "x", "model": "large", "runtime": "cli"}]
+    plan = Plan.model_validate({"name": "test", "steps": steps})
+    found = sane(forecast(state_of(plan), priced(plan, {}, *records)))
+    assert found.usd is not None
+    assert found.usd.middle < 7.0, "nearer to what it costs than to the cost of the other"
 
 
 def test_d7_the_cost_of_agents_that_have_ended_says_what_the_others_will_cost() -> None:

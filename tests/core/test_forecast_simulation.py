@@ -94,6 +94,16 @@ def test_a_rate_spreads_uses_out() -> None:
     assert length(tasks, parallel=9, gates={"search": Gate(rate=Rate(1, 10))}) == pytest.approx(40, rel=0.01)
 
 
+def test_a_use_that_has_to_wait_for_its_turn_takes_its_own_time_after_that() -> None:
+    tasks = [task(5, gate="search") for _ in range(2)]
+    assert length(tasks, gates={"search": Gate(rate=Rate(1, 10))}) == pytest.approx(15)
+
+
+def test_a_wait_that_was_over_before_a_step_is_ready_does_not_count_although_another_step_is_skipped() -> None:
+    tasks = [task(1, skipped=1.0), task(40, feeds=[2]), task(2, needs=1, due=30.0)]
+    assert length(tasks) == pytest.approx(42)
+
+
 def test_a_running_step_is_not_forecast_to_have_ended() -> None:
     running = Task(math.log(60), 0.0, 0.5, items=0, running=(120.0,))
     samples = simulate_work(
@@ -268,6 +278,21 @@ def test_c7_a_task_begins_when_its_tool_has_a_place() -> None:
 def test_c7_a_task_that_is_skipped_has_no_times() -> None:
     assert spans([task(2, skipped=1.0, feeds=[1]), task(3, needs=1), task(1)]) == [None, None, (0, 1)]
     assert spans([task(3, items=0, feeds=[1]), task(1, needs=1)]) == [None, (0, 1)]
+
+
+@pytest.mark.parametrize(("skipped", "known"), [(0.4, True), (0.6, False)])
+def test_c7_a_task_has_times_if_it_runs_in_most_samples(skipped: float, known: bool) -> None:
+    work = Work([task(2, skipped=skipped)], 1, [0.0], Difficulty(0, 0), 0.0, traced=True)
+    _samples, (found,) = simulate_tasks(work, 1)
+    assert (found is not None) is known
+
+
+@pytest.mark.parametrize(("worked", "overdue"), [(30.0, False), (600.0, True)])
+def test_c7_a_look_at_the_tasks_tells_if_one_runs_longer_than_ever(worked: float, overdue: bool) -> None:
+    running = Task(math.log(60), 0.0, 0.2, items=0, running=(worked,))
+    shape = [normal_quantile((n + 0.5) / 64) for n in range(64)]
+    samples, _found = simulate_tasks(Work([running], 1, shape, Difficulty(), 0.0, traced=True), 1)
+    assert samples.overdue is overdue
 
 
 def test_c7_a_repeated_task_ends_with_its_last_attempt() -> None:

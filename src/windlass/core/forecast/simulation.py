@@ -10,11 +10,12 @@ because their own deviations even out. What they share, the run's difficulty, is
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
+from itertools import accumulate
 from random import Random
 from typing import NamedTuple, TypeVar
 
@@ -401,10 +402,5 @@ def band_of(samples: Samples) -> Band:
 
 
 def _weighted_quantile(ordered: Sequence[tuple[float, float]], q: float) -> float:
-    wanted = q * sum(weight for _, weight in ordered)
-    passed = 0.0
-    for time, weight in ordered:
-        passed += weight
-        if passed >= wanted:
-            return time
-    return ordered[-1][0]
+    passed = list(accumulate(weight for _, weight in ordered))
+    return ordered[bisect_left(passed, q * passed[-1])][0]
