@@ -633,6 +633,36 @@ def test_c6_an_answer_that_an_agent_gets_while_it_runs_is_not_told_to_its_next_a
     assert (answered.allow, answered.untold) == (True, False)
 
 
+def test_e3_the_answer_to_an_agent_lets_those_go_on_that_wait_for_its_reservation_and_no_others() -> None:
+    run = begun({"id": "a"}, {"id": "b"}, {"id": "c"}, limits={"parallel": 8})
+    now = run.clock.now()
+
+    def ask_and_answer(digest: str) -> None:
+        tell(run, ev.ApprovalAsked(now, "a", digest, "Bash", {"command": "ls"}, now + 100, 1))
+        tell(run, ev.ApprovalAnswered(now, "a", digest, True, "ada"))
+
+    wait(run, "budget", now + 600, step="b")
+    ask_and_answer("d1")
+    assert list(run.state.ready) == ["b"]
+    tell(run, ev.StepWaiting(now, "b", "budget", None, "a person has to allow it"))
+    wait(run, "quota", now + 600, step="c")
+    ask_and_answer("d2")
+    assert (list(run.state.ready), list(run.state.questions)) == ([], ["b"])
+
+
+def test_c6_what_changed_since_an_answer_takes_it_back_and_not_the_answers_to_the_agents_own_questions() -> None:
+    run = begun({"id": "a", "approve": "always"})
+    run.driving = run.hold = True
+    tell(run, ev.ExecutionResumed(run.clock.now(), "other"))
+    run.approve("a")
+    now, step = run.clock.now(), run.state.steps["a"]
+    tell(run, ev.ApprovalAsked(now, "a", "d", "Bash", {"command": "ls"}, now + 100, 1))
+    tell(run, ev.ApprovalAnswered(now, "a", "d", True, "ada"))
+    assert len(step.answers or {}) == 2
+    tell(run, ev.AttemptStopped(now, "a", 1, "changed", changes=("a file has changed",)))
+    assert list(step.answers or {}) == ["d"]
+
+
 def test_c6_a_question_of_an_agent_that_is_stopped_stays_open() -> None:
     run = begun()
     run.hold = True

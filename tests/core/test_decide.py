@@ -425,6 +425,7 @@ def test_c6_nothing_runs_before_the_answer_and_the_exact_arguments_are_shown() -
     run.approve("send")
     assert run.running["send"].input == {"to": "ann"}
     assert (run.state.steps["send"].waiting_for, run.state.steps["send"].until) == (None, None)
+    assert not asked.untold, "an agent is told of answers to its own questions alone"
 
 
 def test_c6_a_question_in_the_plans_own_words_is_answered_once() -> None:

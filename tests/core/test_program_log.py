@@ -74,6 +74,9 @@ def _created() -> bytes:
 
 def test_calls_are_kept_in_the_order_in_which_they_ended() -> None:
     history = History().attempt().began().call("1", "a").call("2", "b").finished("2", "B").failed("1")
+    assert history.state.steps["s"].last_output == 'note {"text": "b"}', (
+        "the last call that began is what one sees of the step"
+    )
     calls = history.log.of("")
     assert [(number, call.order, call.output, call.seen) for number, call in sorted(calls.items())] == [
         (1, 2, None, "note failed"),

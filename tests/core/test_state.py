@@ -81,6 +81,19 @@ def test_c1_a_failed_attempt_keeps_what_it_gave_until_the_next_one_is_done() -> 
     assert (step.output, step.error, step.finished_at) == (7, None, now + 60)
 
 
+def test_c1_an_attempt_after_one_that_was_stopped_has_no_worker_yet_and_has_waited_for_nobody() -> None:
+    run = Simulation(plan_of({"id": "a"}), hold=True)
+    run.start()
+    now, step = run.clock.now(), run.state.steps["a"]
+    run.state.apply(ev.AttemptPlaced(now, "a", 1, "worker-7"))
+    run.state.apply(ev.ApprovalAsked(now, "a", "d", "Bash", {}, now + 1000, 1))
+    run.state.apply(ev.ApprovalAnswered(now + 100, "a", "d", True, "ada"))
+    assert (step.worker, step.off_work) == ("worker-7", 100.0)
+    run.state.apply(ev.AttemptStopped(now + 100, "a", 1, "paused"))
+    run.state.apply(ev.AttemptStarted(now + 100, "a", 2, "t", {}, "repeatable"))
+    assert (step.worker, step.off_work) == ("", 0.0)
+
+
 def test_d8_a_foreach_begins_with_its_expansion_and_is_over_nothing_at_once() -> None:
     for items, seconds in (([], 0.0), ([1], 4.0)):
         run = Simulation(plan_of({"id": "a"}, {"id": "f", "foreach": "steps.a.output"}))

@@ -76,9 +76,7 @@ class State(StateData):
 
     def _count_absence(self, at: float) -> None:
         """Count the time without a driver as waiting for a person: somebody had to resume it."""
-        if self.held_since is not None:
-            self.count_held(self.updated_at)
-            self.held_since = None
+        self.held_since = None
         for step in self.steps.values():
             if step.status is _WAITING:
                 self.count_wait(step, self.updated_at)
