@@ -413,6 +413,28 @@ def test_k1_a_message_is_as_long_as_the_bound_says() -> None:
         checked_message(f"{longest}.")
 
 
+@pytest.mark.parametrize(
+    ("count", "advice"),
+    [
+        (0, ()),
+        (2, ("its items: 'each[0]', 'each[1]'",)),
+        (5, ("its items: 'each[0]', 'each[1]', 'each[2]', 'each[3]', 'each[4]'",)),
+        (6, ("its items: 'each[0]', 'each[1]', 'each[2]', 'each[3]', 'each[4]', …",)),
+    ],
+)
+def test_k1_a_message_to_all_items_is_refused_with_the_names_of_five_of_them(
+    count: int, advice: tuple[str, ...]
+) -> None:
+    each = {"id": "each", "agent": "developer", "prompt": "x", "foreach": "steps.list.output"}
+    run = Simulation(Plan.model_validate({"steps": [{"id": "list", "tool": "t"}, each]}))
+    run.start()
+    if count:
+        run.finish("list", [*range(count)])
+    with pytest.raises(UsageError) as refused:
+        check_say(run.state, run.state.steps["each"])
+    assert refused.value.advice == advice
+
+
 def test_k1_nothing_is_said_to_an_agent_that_cannot_be_tried_again() -> None:
     steps = [{"id": "a", "run": "make"}, {"id": "b", "prompt": "go on", "needs": ["a"]}, {"id": "c", "run": "make"}]
     run = Simulation(Plan.model_validate({"steps": steps}))
@@ -618,12 +640,19 @@ def test_d10_a_failure_that_a_completed_step_did_without_is_not_named_as_the_cau
     assert str(refused_retry(run, "last")) == "step last of simulated was skipped because broken failed"
 
 
-def test_d10_a_retry_of_several_skipped_ways_runs_the_step_behind_them_once() -> None:
-    run = Simulation(plan_of({"id": "a"}, *({"id": i, "needs": ["a"]} for i in "bc"), {"id": "d", "needs": ["b", "c"]}))
+@pytest.mark.parametrize("ended", [True, False])
+def test_d10_a_retry_of_several_skipped_ways_runs_the_step_behind_them_once(ended: bool) -> None:
+    steps = ({"id": "a"}, *({"id": i, "needs": ["a"]} for i in "bc"), {"id": "d", "needs": ["b", "c"]}, {"id": "other"})
+    run = Simulation(plan_of(*steps))
     run.start()
     failed(run, "a")
+    if ended:
+        run.finish("other")
     run.retry("a")
-    run.resume()
+    if ended:
+        run.resume()
+    else:
+        run.finish("other")
     for step in "abcd":
         run.finish(step)
     assert (run.state.status, run.state.unsettled, attempts_of(run, "d")) == ("completed", 0, [1])
