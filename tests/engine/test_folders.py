@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from windlass.engine import folders
-from windlass.engine.folders import Seen, look_into, seen_files
+from windlass.engine.folders import Seen, folder_trouble, look_into, seen_files, watched_name
 from windlass.errors import UsageError
 from windlass.plan.triggers import FolderWatch
 
@@ -46,6 +46,7 @@ def test_l1_a_file_comes_once_and_again_when_its_content_has_changed(inbox: Inbo
     assert inbox.look() == []
     inbox.put("a.csv", "1", age=30)
     assert inbox.look() == [], "another time of the same content is no change"
+    assert inbox.seen == seen_files(WATCH, str(inbox.base)), "and it is not read again for it"
     inbox.put("a.csv", "2", age=20)
     assert inbox.look() == ["a.csv"]
 
@@ -135,3 +136,75 @@ def test_l1_what_was_there_before_does_not_come(inbox: Inbox) -> None:
     (inbox.folder / "old.csv").unlink()
     assert inbox.look() == []
     assert inbox.seen == {}
+
+
+def test_l1_a_folder_that_is_there_is_no_trouble_and_the_others_say_theirs(inbox: Inbox) -> None:
+    assert folder_trouble(WATCH, str(inbox.base)) == ""
+    inbox.folder.rmdir()
+    assert folder_trouble(WATCH, str(inbox.base)) == "the folder inbox is not there"
+    inbox.folder.write_text("no folder")
+    assert "the folder inbox cannot be watched: Not a directory" in folder_trouble(WATCH, str(inbox.base))
+
+
+def test_l1_a_file_is_named_by_its_name_or_its_path_in_the_folder(inbox: Inbox) -> None:
+    inbox.put("a.csv", "1")
+    inbox.put("a.txt", "1")
+    inbox.put("bad\x1bname.csv", "1")
+    base = str(inbox.base)
+    assert watched_name(WATCH, base, "a.csv") == "a.csv"
+    assert watched_name(WATCH, base, str(inbox.folder / "a.csv")) == "a.csv"
+    for other in ("b.csv", "a.txt", str(inbox.base / "a.csv")):
+        with pytest.raises(UsageError, match=r"the folder inbox has no file .* that fits \*\.csv"):
+            watched_name(WATCH, base, other)
+    with pytest.raises(UsageError, match=r"^'bad\\x1bname.csv': its name has control characters"):
+        watched_name(WATCH, base, "bad\x1bname.csv")
+
+
+def test_l1_files_of_one_look_start_in_their_order_a_millisecond_apart(inbox: Inbox) -> None:
+    for name, age in (("late.csv", 10.0), ("early.csv", 90.0), ("other.csv", 90.0)):
+        inbox.put(name, name, age)
+    arrived = look_into(WATCH, str(inbox.base), {}, NOW, 3).arrived
+    assert [(one.name, one.at) for one in arrived] == [
+        ("early.csv", NOW),
+        ("other.csv", NOW + 0.001),
+        ("late.csv", NOW + 0.002),
+    ]
+
+
+def test_l1_a_look_that_finds_nothing_new_writes_nothing(inbox: Inbox) -> None:
+    inbox.put("a.csv", "1")
+    known = seen_files(WATCH, str(inbox.base))
+    assert look_into(WATCH, str(inbox.base), known, NOW, 3) == ([], None, {})
+
+
+def test_l1_a_file_written_at_this_moment_settles_first(inbox: Inbox) -> None:
+    inbox.put("a.csv", "1", age=0)
+    assert look_into(WATCH, str(inbox.base), {}, NOW, 3).held == {"a.csv": "settles in 5 s"}
+
+
+def test_l1_a_file_that_becomes_a_pipe_or_a_link_before_it_is_read_does_not_come(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swap(path: str, flags: int) -> int:
+        os.unlink(path)
+        if path.endswith("pipe.csv"):
+            os.mkfifo(path)
+        else:
+            os.symlink("/etc/hostname", path)
+        return real(path, flags)
+
+    real = folders._open_file
+    monkeypatch.setattr(folders, "_open_file", swap)
+    inbox.put("pipe.csv", "1")
+    inbox.put("link.csv", "1")
+    found = look_into(WATCH, str(inbox.base), {}, NOW, 3)
+    assert found.arrived == []
+    assert list(found.held) == ["link.csv"]
+
+
+def test_l1_a_large_file_is_read_to_its_end(inbox: Inbox) -> None:
+    text = "x" * (folders._BLOCK + 1)
+    inbox.put("a.csv", text)
+    assert inbox.look() == ["a.csv"]
+    inbox.put("a.csv", text[:-1] + "y", age=30)
+    assert inbox.look() == ["a.csv"]

@@ -41,10 +41,10 @@ async def find_head(journal: Journal, name: str) -> Head:
         found = await journal.heads(prefix=wanted, limit=_SHOWN + 1)
         if not found and len(wanted) >= _SHORTEST_END:
             found = [head for head in await journal.heads(text=wanted) if head.id.endswith(wanted)]
-        if len(found) == 1 or (found and found[0].id == wanted):
+        if len(found) == 1:
             return found[0]
         if found:
-            raise Ambiguous(f"{name!r} matches several executions:\n{_listed(found[: _SHOWN + 1])}")
+            raise Ambiguous(f"{name!r} matches several executions:\n{_listed(found)}")
     recent = await journal.heads(limit=3)
     if not recent:
         raise _nothing_here()

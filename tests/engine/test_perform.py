@@ -1,0 +1,126 @@
+"""What an attempt gives is kept as the journal can hold it, and what cannot be kept is refused in words (C1, C3)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pydantic
+import pytest
+
+from windlass.engine import perform
+from windlass.engine.perform import Held, _as_failure, _own, read_back, storable
+from windlass.errors import Category, Failure
+
+
+class Report(pydantic.BaseModel):
+    lines: int = pydantic.Field(alias="Lines")
+
+
+class OwnText(str):
+    """Text of a class of its own, as of NumPy."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (None, None),
+        (True, True),
+        (7, 7),
+        (2**63, 2**63),
+        (-(2**63), -(2**63)),
+        (0.5, 0.5),
+        ("text", "text"),
+        ((1, 2), [1, 2]),
+        ({"a": [None, {"b": 1}]}, {"a": [None, {"b": 1}]}),
+        (Report(Lines=3), {"Lines": 3}),
+        ([OwnText("x")], ["x"]),
+    ],
+)
+def test_c1_a_result_is_kept_as_the_journal_gives_it_back(value: Any, kept: Any) -> None:
+    found = storable(value, "count")
+    assert (found.value, found.failure, found.cut_off) == (kept, None, False)
+    assert type(found.value) is type(kept)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (object(), "count returned something that is not plain data: Encoding objects of type object is unsupported"),
+        (Report, "is not plain data: Encoding objects of type"),
+        pytest.param(2**20000, "is not plain data", id="an integer with very many digits"),
+        ({1: "a", "1": "b"}, "is not plain data"),
+        (math.nan, "count returned a number that is not finite"),
+        ({"a": [1.0, {"b": math.inf}]}, "count returned a number that is not finite at a[1].b"),
+        ([0.5, -math.inf], "count returned a number that is not finite at [1]"),
+    ],
+)
+def test_c1_a_result_that_no_journal_can_hold_is_a_mistake_of_the_tool(value: Any, said: str) -> None:
+    found = storable(value, "count")
+    assert found.failure is not None
+    assert found.failure.category is Category.LOGIC
+    assert said in found.failure.message
+    assert found.value is None
+
+
+def test_c1_a_null_in_a_result_is_no_number_that_is_not_finite() -> None:
+    assert storable({"a": None, "b": [1.5, None]}, "count").failure is None
+
+
+def test_c1_a_result_of_exactly_the_limit_is_kept_and_a_longer_one_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perform, "MAX_RESULT", 10)
+    assert storable("x" * 8, "count").value == "x" * 8, "two bytes are its quotes"
+    failure = storable("x" * 9, "count").failure
+    assert failure is not None
+    assert failure.message == "count returned 11 bytes; the limit for a step's output is 10"
+    assert failure.advice == ("write large results to a file and return its path",)
+
+
+def test_c1_what_was_written_with_two_entries_of_one_name_is_not_read_back() -> None:
+    assert read_back(b'{"a":1}') == {"a": 1}
+    with pytest.raises(ValueError, match="1"):
+        read_back(b'{"1":"a","1":"b"}')
+
+
+def test_c3_a_long_error_keeps_its_beginning_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perform, "LONGEST_MESSAGE", 8)
+    (whole, cut) = (_as_failure(Failure(Category.LOGIC, text), None).failure for text in ("12345678", "1234x" * 400))
+    assert whole is not None
+    assert whole.message == "12345678"
+    assert cut is not None
+    assert cut.message == "1234\n… (1,992 characters are left out) …\n234x"
+
+
+def test_c3_an_error_with_bytes_that_are_not_utf_8_and_a_wait_without_end_can_be_kept() -> None:
+    given = Failure(Category.TRANSIENT, "bad \udcff", where="f\udcff", advice=("a\udcff",), retry_after=math.inf)
+    found = _as_failure(given, math.nan)
+    assert found.failure == Failure(Category.TRANSIENT, "bad ?", where="f?", advice=("a?",))
+    assert found.value is None
+    again = _as_failure(Failure(Category.TRANSIENT, "later", retry_after=2.5), ["so far"])
+    assert again.failure is not None
+    assert (again.failure.retry_after, again.value) == (2.5, ["so far"])
+
+
+def test_d9_what_a_tool_changes_in_its_arguments_changes_nothing_else() -> None:
+    given = {"list": [{"a": [1]}], "dict": {"b": [2]}, "text": "t"}
+    own = _own(given)
+    own["list"][0]["a"].append(9)
+    own["dict"]["b"].append(9)
+    own["text"] = "other"
+    assert given == {"list": [{"a": [1]}], "dict": {"b": [2]}, "text": "t"}
+
+
+def test_c8_an_attempt_before_a_closed_gate_waits_unless_another_model_takes_over() -> None:
+    held = Held("quota", "used up", until=9.0, runtime="cli", account="me")
+    waiting = held.waiting(1.0, "a")
+    assert waiting is not None
+    assert (waiting.reason, waiting.until, waiting.question, waiting.runtime, waiting.account) == (
+        "quota",
+        9.0,
+        "used up",
+        "cli",
+        "me",
+    )
+    assert Held("model", "next").waiting(1.0, "a") is None
