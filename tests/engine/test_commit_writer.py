@@ -86,7 +86,9 @@ async def test_d1_the_first_commit_has_the_creation_and_the_start() -> None:
 
 
 async def test_d1_only_starts_and_ends_of_attempts_without_effect_may_wait_for_the_disk() -> None:
-    world = await World().begun()
+    world = World()
+    assert not world.writer.may_overlap(), "the execution itself is not on disk"
+    await world.begun()
     assert world.writer.may_overlap(), "there is nothing to write"
     world.add(world.started("a"))
     assert world.writer.may_overlap()

@@ -136,6 +136,66 @@ async def test_d5_changed_tools_can_be_accepted_though_the_plan_file_is_gone(pro
     await resume_with_changed_tools(paused)
 
 
+async def test_d10_a_check_before_a_skip_says_every_reason_against_going_on_and_writes_nothing(
+    project: Project, paused: str
+) -> None:
+    asked = [{"kind": "skip", "step": "last"}]
+
+    async def reasons(**how: Any) -> CannotResume | None:
+        async with engine_of() as engine:
+            before = (await engine.state(paused)).seq
+            try:
+                await engine.check_redo(paused, asked, **how)
+            except CannotResume as error:
+                return error
+            finally:
+                assert (await engine.state(paused)).seq == before
+        return None
+
+    assert await reasons() is None
+    (project.path / "tools.py").unlink()
+    project.plan("{name: checked, steps: [{id: gate, run: echo gate}, {id: last, run: echo last}]}")
+    changed = await reasons()
+    assert changed is not None
+    assert len(changed.reasons) == 3
+    assert "plan.yaml has changed" in changed.reasons[2]
+    assert changed.advice[:2] == (
+        f"accept the changes: windlass skip {paused} last --accept-changes",
+        f"keep the plan as it was started: windlass skip {paused} last --keep-plan",
+    )
+    assert changed.advice[2].endswith(f"windlass fork {paused} --plan {project.path / 'plan.yaml'}")
+    assert await reasons(accept_changes=True) is None, "the changed plan needs no tools.py"
+    kept = await reasons(keep_plan=True)
+    assert kept is not None
+    assert len(kept.reasons) == 2, "the plan as it was needs tools.py"
+    away = await reasons(accept_changes=True, workdir=str(project.path / "away"))
+    assert away is not None
+    assert "away does not exist" in away.reasons[0]
+    async with engine_of() as engine:
+        with pytest.raises(UsageError, match="gate"):
+            await engine.check_redo(paused, [], accept_changes=True, decisions=["gate"])
+
+
+async def test_d10_a_check_of_a_running_execution_refuses_only_a_changed_plan(project: Project) -> None:
+    plan = project.plan(
+        "{name: p, steps: [{id: a, run: 'until [ -e go ]; do sleep 0.02; done'}, {id: b, run: 'true'}]}"
+    )
+    async with engine_of() as engine:
+        execution = await engine.start(plan)
+        project.plan("{name: p, steps: [{id: a, run: 'true'}]}")
+        await engine.check_redo(execution.id, [{"kind": "skip", "step": "b"}])
+        with pytest.raises(UsageError, match="it cannot take up a changed plan now") as refused:
+            await engine.check_redo(execution.id, [], accept_changes=True)
+        assert refused.value.failure.advice == (f"pause it first: windlass pause {execution.id}",)
+        for ask in (engine.resume(execution.id), engine.check(execution.id)):
+            with pytest.raises(UsageError, match="is running already"):
+                await ask
+        (project.path / "go").touch()
+        await execution.wait()
+        with pytest.raises(UsageError, match="is completed; there is nothing to resume"):
+            await engine.resume(execution.id)
+
+
 async def test_d2_of_two_who_resume_at_once_one_gets_it(project: Project, paused: str) -> None:
     async with engine_of() as one, engine_of() as other:
         both = await asyncio.gather(one.resume(paused), other.resume(paused), return_exceptions=True)

@@ -82,6 +82,25 @@ async def test_e1_tokens_that_were_read_and_written_both_count() -> None:
     assert (row["execution"], row["tokens_in"], row["tokens_out"], row["attempts"]) == ("x", 300, 40, 2)
 
 
+async def test_e1_where_nothing_was_spent_the_whole_limit_is_left() -> None:
+    day: dict[ScopeName, Amount] = {"day": Amount(1.0, 500), "month": Amount()}
+    shown = as_json(await look_up(MemoryLedger(tz=UTC), NOON, day, By.MODEL, UTC))
+    assert shown["by"] == []
+    assert shown["day"] == {
+        "name": "2026-11-16",
+        "limit_usd": 1.0,
+        "spent_usd": 0.0,
+        "unknown": 0,
+        "assumed_usd": 0.0,
+        "reserved_usd": 0.0,
+        "left_usd": 1.0,
+        "limit_tokens": 500,
+        "tokens": 0,
+        "reserved_tokens": 0,
+        "left_tokens": 500,
+    }
+
+
 async def test_e1_the_last_seven_days_and_the_last_twelve_months_are_listed() -> None:
     ledger = MemoryLedger(tz=UTC)
     for month in range(24):

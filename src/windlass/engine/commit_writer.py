@@ -81,7 +81,7 @@ class CommitWriter:
         if self.witnesses or self.consumed:
             return False
         batch, only_looks = self.batch, self._only_looks
-        for event in batch if not self._harmless else batch[self._harmless :]:
+        for event in batch[self._harmless :] if self._harmless else batch:
             if type(event) is not ev.AttemptStarted and type(event) is not ev.AttemptFinished:
                 return False
             if not only_looks(self._state.steps[event.step]):
