@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pydantic
 import pytest
+from agent_worlds import AgentWorld
+from gate_worlds import Scripted
 
+from windlass.core import events as ev
+from windlass.core.state import State, StepState, fold
 from windlass.engine import perform
-from windlass.engine.perform import Held, _as_failure, _own, read_back, storable
-from windlass.errors import Category, Failure
+from windlass.engine.perform import AttemptRunner, Held, _as_failure, _no_such_tool, _own, read_back, storable
+from windlass.errors import CUT_OFF, Category, Failure, ToolError
+from windlass.plan.model import Effect, Plan
+from windlass.ports import Terms
+from windlass.process import Supervisor
+from windlass.tools.built_in import Registry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Project
 
 
 class Report(pydantic.BaseModel):
@@ -124,3 +139,69 @@ def test_c8_an_attempt_before_a_closed_gate_waits_unless_another_model_takes_ove
         "me",
     )
     assert Held("model", "next").waiting(1.0, "a") is None
+
+
+def step_of(**more: Any) -> StepState:
+    plan = Plan.model_validate({"name": "p", "steps": [{"id": "a", **more}]})
+    return fold([ev.ExecutionCreated(1.0, "x", msgspec.Raw(plan.encoded), {}, "/")], plan).steps["a"]
+
+
+def runner_of(tmp_path: Path, *tools: Scripted) -> AttemptRunner:
+    return AttemptRunner(Registry(tools), Supervisor(), {}, tmp_path)
+
+
+def test_d1_only_an_attempt_that_changes_and_uses_up_nothing_may_be_forgotten(tmp_path: Path) -> None:
+    rate = Terms(concurrent=1)
+    runner = runner_of(tmp_path, Scripted("look"), Scripted("few", terms=rate), Scripted("act", effect=Effect.ONCE))
+
+    def only_looks(**more: Any) -> bool:
+        step = step_of(**more)
+        step.effect = runner.effect(step, {})
+        return runner.only_looks(step)
+
+    assert only_looks(tool="look")
+    assert only_looks(tool="gone"), "it fails"
+    assert not only_looks(tool="few"), "a place of it is used up"
+    assert not only_looks(tool="act")
+    assert not only_looks(tool="act", effect="none"), "the word of a plan is none for that"
+
+
+def test_d2_the_plans_word_on_an_effect_comes_before_the_tools(tmp_path: Path) -> None:
+    runner = runner_of(tmp_path, Scripted("act", effect=Effect.ONCE))
+    assert runner.effect(step_of(tool="act"), {}) == "once"
+    assert runner.effect(step_of(tool="act", effect="repeatable"), {}) == "repeatable"
+    assert runner.effect(step_of(tool="gone"), {}) == "none"
+
+
+async def ended(project: Project, *outcomes: Any, tools: tuple[Any, ...] = (), **step: Any) -> State:
+    """One step with a tool that does this, until it ends or asks a person."""
+    given = {"tool": "act", "retry": 0, **step}
+    plan = Plan.model_validate({"name": "p", "steps": [{"id": "a", **given}]})
+    return await AgentWorld(project, tools=[Scripted("act", *outcomes, effect=Effect.ONCE), *tools]).run(plan)
+
+
+async def test_d2_an_attempt_that_was_cut_off_has_an_unknown_outcome_and_one_that_failed_has_not(
+    project: Project,
+) -> None:
+    lost = ToolError.of(Failure(Category.TRANSIENT, "no answer came", kind=CUT_OFF))
+    assert (await ended(project, lost)).paused_for == "decision"
+    assert (await ended(project, ToolError("refused", category="transient"))).status == "failed"
+
+
+def test_c5_a_tool_that_is_gone_is_told_with_one_that_is_like_it_else_with_all() -> None:
+    tools = Registry([Scripted("act")])
+    like, unlike = _no_such_tool("atc", tools), _no_such_tool("zzz.qqq", tools)
+    assert (like.category, like.message) == (Category.CONFIGURATION, "there is no tool named 'atc'")
+    assert like.advice == ("did you mean 'act'?",)
+    assert unlike.advice[0].startswith("the tools are: ")
+
+
+async def test_c8_a_step_that_takes_too_long_says_so_and_a_timeout_within_it_is_its_own_error(
+    project: Project,
+) -> None:
+    slow = (await ended(project, asyncio.sleep(3600), timeout="1ms", effect="none")).steps["a"].error
+    assert slow is not None
+    assert slow.message == "took longer than its timeout of 0.001 s and was stopped"
+    own = (await ended(project, TimeoutError("no line is free"), timeout="1h", effect="none")).steps["a"].error
+    assert own is not None
+    assert "no line is free" in own.message
