@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
 
 from windlass import Execution, Plan, Step
 from windlass.agents import Briefing
@@ -24,6 +27,7 @@ from windlass.engine.perform import AttemptRunner
 from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.memory import MemoryLedger
+from windlass.plan.load import bind_inputs
 from windlass.ports import Health, Journal, Ledger, Tool
 from windlass.process import Supervisor
 from windlass.settings import load_settings
@@ -36,11 +40,13 @@ from windlass.trust import Trust
 if TYPE_CHECKING:
     from conftest import Project
 
-__all__ = ["GONE", "AgentWorld", "agent", "done", "occurred", "plan", "quick"]
+__all__ = ["BEGAN", "GONE", "AgentWorld", "agent", "done", "occurred", "plan", "quick"]
 
 GONE = Health(False, "not installed", "install it")
 quick = {"delay": "1ms", "max_delay": "2ms"}
 """Retries that nobody waits for."""
+BEGAN = 1_800_000_000.0
+"""The beginning of an execution that was left behind."""
 
 
 def agent(id: str = "work", **more: Any) -> Step:
@@ -128,6 +134,14 @@ class AgentWorld:
 
     async def events(self, execution: str) -> list[ev.Event]:
         return [entry.event for entry in await self.journal.read(execution)]
+
+    async def left_behind(self, plan: Plan, *events: ev.Event) -> State:
+        """An execution whose driver is gone, with these events after its start."""
+        created = ev.ExecutionCreated(BEGAN, "x" * 32, Raw(plan.encoded), bind_inputs(plan, {}), os.getcwd())
+        history = [created, ev.ExecutionStarted(BEGAN, "gone"), *events]
+        state = fold(history, plan)
+        await self.journal.append(state.id, 0, history, head=head_of(state))
+        return state
 
     async def cut_off(self, execution: str, after: Callable[[ev.Event], Any]) -> AgentWorld:
         """The world as it would be, had the power gone right after the first such event was written."""

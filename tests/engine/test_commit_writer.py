@@ -15,6 +15,7 @@ from windlass.engine import commit_writer
 from windlass.engine.commit_writer import CommitWriter, head_of
 from windlass.errors import JournalError
 from windlass.plan.model import Plan
+from windlass.ports import Note
 from windlass.testing import MemoryJournal, Simulation
 
 pytestmark = pytest.mark.timeout(30)  # where a commit is lost, its caller would wait for ever
@@ -43,7 +44,7 @@ class GatedJournal(MemoryJournal):
 class World:
     """The writer of one execution with the steps a and b, which have no effect, and `acts`, which has one."""
 
-    def __init__(self) -> None:
+    def __init__(self, notifier: Any = None) -> None:
         steps = [{"id": name, "tool": "t"} for name in ("a", "b", "acts")]
         run = Simulation(Plan.model_validate({"name": "p", "steps": steps}))
         self.created = ev.ExecutionCreated(1.0, "x", run.plan.encoded, {}, "/")  # type: ignore[arg-type]
@@ -54,7 +55,7 @@ class World:
         self.writer = CommitWriter(
             self.state,
             self.journal,
-            None,
+            notifier,
             created=self.created,
             only_looks=lambda step: step.id != "acts",
             on_disk=lambda events, last: self.told.append((len(events), last)),
@@ -234,6 +235,37 @@ async def test_d1_the_lists_change_with_the_status_the_questions_and_what_it_wai
     world.add(ev.ExecutionPaused(7.0, "budget"))
     assert await lists() == ("paused", "budget")
     assert world.journal.given[-1]["record"] is not None, "the history has it as it stands"
+
+
+class Notes:
+    """A notifier that has a note of each start of an attempt."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def watch(self, state: State) -> Any:
+        return lambda batch: [
+            Note("key", state.id, "done", "bell", "", 1.0, 1.0, 9.0, "it is done", "a began", {}, "me")
+            for one in batch
+            if isinstance(one, ev.AttemptStarted)
+        ]
+
+    def committed(self, notes: Sequence[Note]) -> None:
+        self.sent.append(len(notes))
+
+
+async def test_i8_a_note_is_sent_when_it_is_on_disk_and_not_before() -> None:
+    notes = Notes()
+    world = await World(notes).begun()
+    assert notes.sent == [], "nobody is told of what has none"
+    world.journal.gate.clear()
+    world.add(world.started("a"))
+    writing = asyncio.ensure_future(world.writer.write())
+    await wait_until_async(lambda: len(world.journal.commits) == 2)
+    assert notes.sent == []
+    world.journal.gate.set()
+    await writing
+    assert (notes.sent, len(world.journal.notes)) == ([1], 1)
 
 
 def ended(*events: ev.Event) -> State:

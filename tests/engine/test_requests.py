@@ -99,6 +99,21 @@ async def test_d10_a_skip_after_the_end_reopens_the_execution() -> None:
     assert "x" in world.journal.history.kept, "the history has it as it stands now"
 
 
+async def test_d10_a_retry_or_a_skip_that_does_not_fit_says_why_and_is_not_sent() -> None:
+    world = World()
+    finished = ev.AttemptFinished(3.0, "other", 1, "done")
+    await world.begun(*BROKEN, ev.AttemptStarted(2.0, "other", 1, "greet", {}, "none"), finished)
+    state = await world.happen(ev.ExecutionPaused(4.0, "me"))
+    for kind in ("skip", "retry"):
+        with pytest.raises(UsageError, match="other of x is completed"):
+            await world.requests.redo(state, "other", {"kind": kind, "by": "me"})
+        with pytest.raises(UsageError, match="other of x is completed"):
+            world.requests.expect_redo(state, "other", {"kind": kind, "by": "me"})
+    world.requests.expect_redo(state, "work", {"kind": "retry", "by": "me"})
+    assert state.steps["work"].status == "pending", "the state shows what would come of it"
+    assert (await world.state()).steps["work"].status == "failed", "and nothing was written"
+
+
 async def test_d3_an_answer_after_the_end_is_told_that_the_execution_moved_on() -> None:
     world = World()
     await world.begun(*BROKEN)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from agent_worlds import BEGAN as NOW
 from agent_worlds import AgentWorld, agent, done, plan
 
 from windlass import Step, tool
 from windlass.core import events as ev
 from windlass.core.state import State, fold
-from windlass.engine.commit_writer import head_of
 from windlass.engine.resuming import ResumeFindings, changed_plan, examine, file_digest
 from windlass.errors import CannotResume, UsageError
 from windlass.plan.model import Plan
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Project
-
-NOW = 1_800_000_000.0
 
 
 @dataclass
@@ -43,15 +40,6 @@ class Sent:
         return send
 
 
-async def begun(world: AgentWorld, plan: Plan, *events: ev.Event, **more: Any) -> State:
-    """An execution whose driver is gone, with this journal."""
-    created = ev.ExecutionCreated(NOW, "x" * 32, msgspec.Raw(plan.encoded), {}, os.getcwd(), **more)
-    history = [created, ev.ExecutionStarted(NOW, "gone"), *events]
-    state = fold(history, plan)
-    await world.journal.append(state.id, 0, history, head=head_of(state))
-    return state
-
-
 CUT_OFF = (
     ev.AttemptStarted(NOW, "send", 1, "send", {}, "once"),
     ev.AttemptStopped(NOW, "send", 1, "lost"),
@@ -64,7 +52,7 @@ SEND = Plan(steps=[Step(id="send", tool="send")])
 async def test_d2_a_decision_that_comes_with_a_resume_is_the_first_that_it_obeys(project: Project) -> None:
     sent = Sent()
     world = AgentWorld(project, tools=[sent.tool()])
-    state = await begun(world, SEND, *CUT_OFF)
+    state = await world.left_behind(SEND, *CUT_OFF)
     async with world.engine() as engine:
         for wrong in (
             ev.DecisionMade(NOW, "other", "done", "me"),
@@ -80,7 +68,7 @@ async def test_d2_a_decision_that_comes_with_a_resume_is_the_first_that_it_obeys
 
 async def test_d2_a_decision_on_a_step_that_asks_nothing_is_refused_by_the_check_before(project: Project) -> None:
     world = AgentWorld(project, tools=[Sent().tool()])
-    state = await begun(world, SEND, *CUT_OFF)
+    state = await world.left_behind(SEND, *CUT_OFF)
     async with world.engine() as engine:
         await engine.check_redo(state.id, [], decisions=["send"])
         await engine.settle(state.id, "send", "fail")
@@ -91,7 +79,7 @@ async def test_d2_a_decision_on_a_step_that_asks_nothing_is_refused_by_the_check
 async def test_e3_a_limit_that_comes_with_a_resume_holds_from_then_on(project: Project) -> None:
     world = AgentWorld(project, ScriptedRunner([done(usd=2.0)], name="cli"))
     waits = ev.StepWaiting(NOW, "work", "budget", None, "more?", scope="step")
-    state = await begun(world, plan(agent(budget=1)), waits, ev.ExecutionPaused(NOW, "budget"))
+    state = await world.left_behind(plan(agent(budget=1)), waits, ev.ExecutionPaused(NOW, "budget"))
     async with world.engine() as engine:
         with pytest.raises(UsageError, match="a budget of -1"):
             await engine.resume(state.id, budget=[ev.BudgetAnswered(NOW, True, "me", "work", "step", -1.0)])
@@ -104,7 +92,7 @@ async def test_e3_a_limit_that_comes_with_a_resume_holds_from_then_on(project: P
 async def test_d5_without_the_answers_a_resume_asks_the_same_again(project: Project) -> None:
     sent = Sent()
     world = AgentWorld(project, tools=[sent.tool()])
-    state = await begun(world, SEND, *CUT_OFF)
+    state = await world.left_behind(SEND, *CUT_OFF)
     again = await world.resume(state.id)
     assert (again.paused_for, sent.count) == ("decision", 0)
 

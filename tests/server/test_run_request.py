@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import pytest
 
 import windlass as library
 from windlass.cli.app import app
-from windlass.errors import UsageError
+from windlass.errors import PlanInvalid, UsageError
+from windlass.plan.model import Plan
 from windlass.server.mcp.tools import Tools
 from windlass.server.request_models import NewExecution
 
@@ -72,3 +74,153 @@ async def test_b4_a_strategy_can_be_named_by_its_text_in_python(project: Project
     async with library.open() as engine:
         request: dict[str, Any] = {"task": "Refactor the parser", "strategy": "single"}
         assert [step.id for step in library.RunRequest(**request).load(engine).plan.steps] == ["task"]
+
+
+class NoEngine:
+    """Reads no plan: tasks need none."""
+
+
+def loaded(**given: Any) -> Plan:
+    """The plan of a request that needs no engine."""
+    nothing: Any = NoEngine()
+    return library.RunRequest(**given).load(nothing).plan
+
+
+def refusal(**given: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        loaded(**given)
+    return caught.value.message
+
+
+def test_i1_a_request_names_exactly_one_thing_to_run() -> None:
+    start = "name one thing to run, of `plan`, `plan_text`, `plan_file`, `task`, `tasks`; given is "
+    assert refusal() == f"{start}nothing"
+    assert refusal(plan_text="x", task="y") == f"{start}`plan_text` and `task`"
+    assert refusal(task=" ") == "`task` is empty: describe the task"
+
+
+def test_b4_what_is_about_tasks_is_refused_beside_a_plan() -> None:
+    for name, value in (("strategy", "single"), ("role", "r"), ("chain", ["r"]), ("files", ["f"]), ("skills", ["s"])):
+        said = f"`{name}` works only with `task` and `tasks`: set it in the plan instead"
+        assert refusal(plan=PLAN, **{name: value}) == said
+
+
+def test_b4_a_chain_of_roles_is_a_strategy_and_one_role_is_no_chain() -> None:
+    plan = loaded(task="do it", chain=["architect", "developer"])
+    assert [step.agent for step in plan.steps] == ["architect", "developer"]
+    assert refusal(task="do it", chain=["architect"], strategy="single") == (
+        "a chain of roles works only with the strategy multi, not with single"
+    )
+    assert refusal(task="do it", role="developer", strategy="multi") == "one role is not a chain"
+
+
+def test_i2_files_and_skills_of_a_request_come_after_those_of_each_task() -> None:
+    own = {"id": "a", "task": "one", "files": "own.md", "skills": ["own"]}
+    plan = loaded(tasks=[own, {"id": "b", "task": "two"}], files=["more.md"], skills=["more"])
+    assert [(step.arguments.get("files"), step.arguments.get("skills")) for step in plan.steps] == [
+        (["own.md", "more.md"], ["own", "more"]),
+        (["more.md"], ["more"]),
+    ]
+    (step,) = loaded(task="one").steps
+    assert not step.arguments.get("files")
+
+
+AGENT = {"agent": "developer", "prompt": "do it"}
+PLAN = Plan.model_validate(
+    {
+        "name": "p",
+        "limits": {"parallel": 3, "timeout": "1h"},
+        "model": "m-plan",
+        "steps": [
+            {"id": "plain", "tool": "greet"},
+            {"id": "same", **AGENT, "runtime": "cli", "model": "m-own", "fallback": True},
+            {
+                "id": "other",
+                **AGENT,
+                "runtime": "open-code",
+                "models": ["m-1", "m-2"],
+                "check": "true",
+                "permissions": {"allow": ["x"]},
+            },
+            {"id": "bare", **AGENT, "model": "m-own"},
+        ],
+    }
+)
+
+
+def test_i2_a_request_without_options_leaves_the_plan_as_it_is() -> None:
+    assert loaded(plan=PLAN) is PLAN
+
+
+def test_i2_the_runtime_of_a_request_takes_the_place_of_the_plans_and_of_models_for_others() -> None:
+    plan = loaded(plan=PLAN, runtime="cli")
+    assert (plan.runtime, plan.model) == ("cli", "m-plan")
+    assert [(step.runtime, step.model, step.models) for step in plan.steps] == [
+        (None, None, ()),
+        ("cli", "m-own", ()),
+        (None, None, ()),
+        (None, "m-own", ()),
+    ]
+
+
+def test_i2_the_model_and_the_fallback_of_a_request_are_those_of_all_agents() -> None:
+    plan = loaded(plan=PLAN, model="m-new", fallback=False)
+    assert (plan.model, plan.fallback) == ("m-new", False)
+    assert [(step.model, step.models, step.fallback) for step in plan.steps[1:]] == [(None, (), None)] * 3
+    assert [step.runtime for step in plan.steps[1:]] == ["cli", "open-code", None]
+
+
+def test_i2_tools_that_a_request_allows_are_added_to_those_of_each_agent() -> None:
+    plan = loaded(plan=PLAN, allow=["files.read"])
+    assert plan.steps[0].permissions is None
+    assert [step.permissions.allow for step in plan.steps[1:] if step.permissions] == [
+        ("files.read",),
+        ("x", "files.read"),
+        ("files.read",),
+    ]
+
+
+def test_e1_the_budget_and_the_limit_of_steps_at_a_time_take_the_place_of_the_plans() -> None:
+    plan = loaded(plan=PLAN, budget=2.5, parallel=7)
+    assert plan.budget is not None
+    assert (plan.budget.usd, plan.budget.tokens) == (2.5, None)
+    assert (plan.limits.parallel, plan.limits.timeout) == (7, PLAN.limits.timeout)
+    tokens = loaded(plan=PLAN, budget_tokens=9).budget
+    assert tokens is not None
+    assert (tokens.usd, tokens.tokens) == (None, 9)
+    assert loaded(plan=PLAN, parallel=1).budget is None
+    assert "a budget of -1" in refusal(plan=PLAN, budget=-1.0)
+    assert "given is 1001" in refusal(plan=PLAN, parallel=1001)
+
+
+async def test_i2_problems_of_a_plan_that_a_program_made_have_no_place_in_a_text(project: Project) -> None:
+    wrong = {"steps": [{"id": "a", "run": "true", "needs": ["z"]}]}
+    async with library.open() as engine:
+        with pytest.raises(PlanInvalid) as of_data:
+            library.RunRequest(plan=wrong).load(engine)
+        assert [(one.file, one.line, one.column) for one in of_data.value.problems] == [("", None, None)]
+        for text, file in (
+            (json.dumps(wrong), "plan.json"),
+            ("steps: [{id: a, run: 'true', needs: [z]}]", "plan.yaml"),
+        ):
+            with pytest.raises(PlanInvalid) as of_text:
+                library.RunRequest(plan_text=text).load(engine)
+            assert [(one.file, one.line) for one in of_text.value.problems] == [(file, 1)]
+        (project.path / "sub").mkdir()
+        (project.path / "sub" / "plan.yaml").write_text("{name: inner, steps: [{id: a, run: 'true'}]}")
+        request = library.RunRequest(plan_file="plan.yaml", workdir=project.path / "sub")
+        assert request.load(engine).plan.name == "inner"
+        with pytest.raises(PlanInvalid) as of_tasks:
+            library.RunRequest(tasks=[{"id": "a", "task": "x", "depends_on": ["z"]}], tasks_file="t.yaml").load(engine)
+        assert of_tasks.value.problems[0].file == "t.yaml"
+
+
+async def test_d5_what_is_missing_is_refused_unless_it_is_to_start_anyway(project: Project) -> None:
+    plan = {"steps": [{"id": "a", "run": "no-such-program-here"}]}
+    async with library.open() as engine:
+        with pytest.raises(UsageError, match="no-such-program-here"):
+            await library.RunRequest(plan=plan).create(engine)
+        made = await library.RunRequest(plan=plan, anyway=True, on_overrun="proceed").create(engine)
+        (created, *_) = project.events(made)
+        assert created.start, "whoever made it has it started"
+        assert created.on_overrun == "proceed"
