@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from agent_worlds import BEGAN, AgentWorld, agent
+from agent_worlds import plan as plan_built
 
+from windlass import Step
+from windlass.core import events as ev
 from windlass.core.decide import Policy
 from windlass.engine.plans import Prerequisites, find_missing, value_sources
 from windlass.plan.model import Plan
 from windlass.ports import Health, RunnerHooks
 from windlass.settings.variables import StepEnvironment
 from windlass.testing import ScriptedRunner
+
+if TYPE_CHECKING:
+    from conftest import Project
 
 GONE = Health(False, "not installed", "install it")
 PLAIN: Any = {"run": "true"}
@@ -154,3 +161,28 @@ def test_l1_the_variables_that_give_a_plan_its_values_are_listed_once_each() -> 
     )
     assert value_sources(plan) == ["ONE", "TWO", "THREE"]
     assert value_sources(plan_of({"tool": "files.read", "with": {"path": "x"}}, env={"D": {"from": "THREE"}})) == []
+
+
+async def test_d5_a_resume_warns_of_the_missing_runtime_of_a_step_that_may_be_left_out_until_it_began(
+    project: Project,
+) -> None:
+    world = AgentWorld(project, runtime="cli")
+    world.runners["cli"] = Runtime(name="cli", health=GONE)
+    maybe = agent("maybe", importance="optional")
+    lines = Step(id="line", run="true", with_={"env": {"B": {"from": "GONE_HERE"}}})
+    began = ev.AttemptStarted(BEGAN, "maybe", 1, "agent", {}, "repeatable")
+    stopped = ev.AttemptStopped(BEGAN, "maybe", 1, "lost")
+    said = "step maybe: cli cannot be used: not installed (install it)"
+    async with world.engine() as engine:
+        state = await world.left_behind(plan_built(maybe, lines, env={"D": {"from": "GONE_HERE"}}))
+        value, own, runtime = engine._plans.missing_values(state)
+        assert value.startswith("`env` of the plan: D has its value from $GONE_HERE, which is not set (")
+        assert own.startswith("step line: B has its value from $GONE_HERE, which is not set (")
+        assert runtime == said
+        state.apply(ev.StepSkipped(BEGAN, "line", "line", condition=True))
+        assert engine._plans.missing_values(state) == [said], "what has ended needs no value"
+        state.apply(began)
+        state.apply(stopped)
+        assert engine._plans.missing_values(state) == []
+        changed = plan_built(maybe, agent("new", importance="optional"), agent("needed"))
+        assert engine._plans.missing_values(state, changed) == [said.replace("maybe", "new")]
