@@ -76,6 +76,18 @@ async def test_c6_nothing_is_done_before_the_answer_and_the_exact_arguments_are_
     assert (answer.allow, answer.by, answer.note, answer.digest) == (True, "python", "go ahead", question.digest)
 
 
+async def test_c6_a_use_on_a_folder_is_asked_about_and_done(project: Project) -> None:
+    project.file("inbox/a.txt", "a")
+    plan = Plan(steps=[Step(id="look", tool="files.list", with_={"path": "inbox"}, approve="always")])
+    async with windlass.open() as engine:
+        execution = await engine.start(plan)
+        assert (await asked(execution)).input == {"path": "inbox"}
+        await execution.approve("look")
+        result = await execution.result()
+    assert result["status"] == "completed"
+    assert "a.txt" in str(result["steps"][0]["output"])
+
+
 async def test_c6_the_rest_goes_on_while_a_step_waits(project: Project, sender: Sender) -> None:
     async with windlass.open(tools=sender.tools) as engine:
         execution = await engine.start(plan_of(), hold=True)

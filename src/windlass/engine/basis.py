@@ -126,10 +126,13 @@ def _fingerprint(base: Path, name: str, workdir: Path) -> str | None:
         return ABSENT
     except (OSError, ValueError, RuntimeError):
         return None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            return None
+            return None  # a folder cannot even be made a file object
         if found.st_size > MOST_HASHED:
             return f"{found.st_size} bytes of {found.st_mtime_ns}"
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    finally:
+        os.close(descriptor)
