@@ -107,6 +107,11 @@ def fifo_proof(project: Project) -> None:
     os.mkfifo(project.home / "home.json")
 
 
+def folder_as_proof(project: Project) -> None:
+    shipped(project)
+    (project.home / "home.json").mkdir()
+
+
 def linked_proof(project: Project) -> None:
     own(project)
     (project.home / "home.json").rename(project.path / "home.json")
@@ -170,6 +175,12 @@ def damaged_key(project: Project) -> None:
     (user_folder() / "home.key").write_text("x" * 64)
 
 
+def folder_as_key(project: Project) -> None:
+    own(project)
+    (user_folder() / "home.key").unlink()
+    (user_folder() / "home.key").mkdir(mode=0o700)
+
+
 def linked_key(project: Project) -> None:
     own(project)
     (user_folder() / "home.key").rename(project.user / "key")
@@ -217,6 +228,7 @@ FORMS = [
     pytest.param(hard_linked_database, "is a hard link", id="hard-linked database"),
     pytest.param(fifo_database, "is not a regular file", id="FIFO as database"),
     pytest.param(fifo_proof, "is not a regular file", id="FIFO as proof"),
+    pytest.param(folder_as_proof, "is not a regular file", id="folder as proof"),
     pytest.param(linked_proof, "home.json cannot be read", id="linked proof"),
     pytest.param(proof_of_another_key, "with another key", id="proof of another key"),
     pytest.param(proof_without_a_key, "you have no key yet", id="proof of another, and no key"),
@@ -229,6 +241,7 @@ FORMS = [
     pytest.param(readable_key, "can be used by other users", id="key that others read"),
     pytest.param(empty_key, "contains no key", id="empty key"),
     pytest.param(damaged_key, "contains no key", id="damaged key"),
+    pytest.param(folder_as_key, "contains no key", id="folder as key"),
     pytest.param(linked_key, "cannot be read", id="linked key"),
     pytest.param(open_key_folder, "the key of your homes cannot be trusted", id="open folder of the key"),
     pytest.param(given_away, "belongs to another user", id="home of another user", marks=as_root),

@@ -67,18 +67,26 @@ def read_proof(home: Path) -> HomeProof | None:
         return None
     except OSError as error:
         raise ValueError(f"{HOME_FILE} cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{HOME_FILE} is not a regular file")
-        text = opened.read(_LARGEST)
+    found, text = _beginning(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(f"{HOME_FILE} is not a regular file")
     try:
-        found = json.loads(text)
-        proof = HomeProof(found["id"], found["proof"])
+        told = json.loads(text)
+        proof = HomeProof(told["id"], told["proof"])
         if not _ID.fullmatch(proof.id) or not isinstance(proof.signature, str) or not proof.signature.isascii():
             raise ValueError("not an id and its proof")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{HOME_FILE} is damaged") from error
     return proof
+
+
+def _beginning(descriptor: int) -> tuple[os.stat_result, bytes]:
+    """The first bytes of an open file, none of a folder or a pipe. Closes it."""
+    try:
+        found = os.fstat(descriptor)
+        return found, os.read(descriptor, _LARGEST) if stat.S_ISREG(found.st_mode) else b""
+    finally:
+        os.close(descriptor)
 
 
 def home_id(home: Path) -> str | None:
@@ -165,9 +173,7 @@ def read_key(folder: Path) -> bytes | None:
         raise NotPermitted(
             f"the key of your homes, {file}, cannot be read: {error.strerror}", advice=(f"inspect it: ls -l {file}",)
         ) from error
-    with os.fdopen(descriptor, "rb") as opened:
-        found = os.fstat(descriptor)
-        text = opened.read(100) if stat.S_ISREG(found.st_mode) else b""
+    found, text = _beginning(descriptor)
     if found.st_uid != os.geteuid():
         flaw = f"belongs to another user (uid {found.st_uid})"
     elif found.st_mode & 0o077:
