@@ -39,6 +39,38 @@ async def test_c4_a_tool_that_fails_again_and_again_is_left_alone_and_then_tried
     assert world.gates.book.breakers() == {}
 
 
+async def test_c4_a_probe_that_is_answered_with_a_no_has_found_the_tool_at_work(tmp_path: Path) -> None:
+    broken = Scripted("a", *(down() for _ in range(FAILURES)), ToolError("no such file"))
+    world = World(tmp_path, broken)
+    for _ in range(FAILURES):
+        with pytest.raises(ToolError, match="no answer"):
+            await world.use("a")
+    world.clock.advance(30.0)
+    with pytest.raises(ToolError, match="no such file"):
+        await world.use("a")
+    assert world.gates.book.breakers() == {}
+    assert await world.use("a") == "fine"
+
+
+async def test_c4_an_open_breaker_says_how_often_it_failed_with_what_and_when_it_is_tried(tmp_path: Path) -> None:
+    world = World(tmp_path, Scripted("a", *(down() for _ in range(FAILURES + 1))))
+    for _ in range(FAILURES):
+        with pytest.raises(ToolError):
+            await world.use("a")
+    world.clock.advance(10.0)
+    with pytest.raises(NotBegun) as refused:
+        await world.use("a")
+    said = f"a: circuit open after {FAILURES} failures (last: no answer); "
+    assert refused.value.failure.message == f"{said}retry in 20 s"
+    assert refused.value.failure.retry_after == pytest.approx(20.0)
+    assert refused.value.failure.advice[0] == "check its health: windlass tools check"
+    world.clock.advance(20.0)
+    with pytest.raises(ToolError, match=r"^no answer"):
+        await world.use("a")
+    with pytest.raises(NotBegun, match=f"circuit open after {FAILURES + 1} failures"):
+        await world.use("a")
+
+
 async def test_c4_who_is_asked_for_nonsense_is_not_broken(tmp_path: Path) -> None:
     world = World(tmp_path, Scripted("a", *(ToolError("no such file") for _ in range(FAILURES * 2))))
     for _ in range(FAILURES * 2):

@@ -12,7 +12,8 @@ from agent_worlds import plan as plan_built
 from windlass import Step
 from windlass.core import events as ev
 from windlass.core.decide import Policy
-from windlass.engine.plans import Prerequisites, find_missing, value_sources
+from windlass.engine.plans import Prerequisites, _report_of, find_missing, value_sources
+from windlass.engine.resuming import file_digest
 from windlass.plan.model import Plan
 from windlass.ports import Health, RunnerHooks
 from windlass.settings.variables import StepEnvironment
@@ -186,3 +187,22 @@ async def test_d5_a_resume_warns_of_the_missing_runtime_of_a_step_that_may_be_le
         assert engine._plans.missing_values(state) == []
         changed = plan_built(maybe, agent("new", importance="optional"), agent("needed"))
         assert engine._plans.missing_values(state, changed) == [said.replace("maybe", "new")]
+
+
+def test_b1_a_problem_of_a_program_is_told_with_its_line_in_the_file_that_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text("name: p\nsteps:\n  - id: a\n    code: return (\n")
+    source = ev.Source(str(file), file_digest(file))
+    monkeypatch.chdir(tmp_path)
+    assert _report_of(source).line(("steps", 0, "code")) == 4
+    report = _report_of(source)
+    report.problem("it is wrong", ("steps", 0, "code"))
+    (problem,) = report.findings(None).problems
+    assert (problem.file, problem.line) == ("plan.yaml", 4), "as it is called from the current folder"
+    monkeypatch.chdir("/")
+    assert _report_of(source).line(("steps", 0, "code")) == 4
+    file.write_text("other: text\n")
+    assert _report_of(source).line(("steps", 0, "code")) is None, "another text has other lines"
+    assert _report_of(ev.Source()).line(("steps", 0, "code")) is None
