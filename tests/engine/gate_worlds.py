@@ -11,7 +11,7 @@ from windlass.engine.gates import Gates
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.errors import Category
 from windlass.plan.model import Effect
-from windlass.ports import Call, Terms
+from windlass.ports import Call, Meter, Terms
 from windlass.process import Supervisor
 from windlass.settings import ToolSettings
 from windlass.testing import FakeClock
@@ -54,6 +54,8 @@ class World:
         self.registry = Registry(tools)
         self.notes: list[str] = []
         self._tmp = tmp_path
+        self.meter = Meter()
+        """Of the last use."""
 
     async def use(self, name: str, **arguments: Any) -> Any:
         found = self.registry.get(name)
@@ -68,6 +70,7 @@ class World:
                 processes=processes,
                 output=lambda stream, text: self.notes.append(text),
             )
+            self.meter = call.meter
             return await self.gates.use(found, arguments, call, self.registry)
 
 

@@ -14,6 +14,7 @@ from windlass import Plan, Step, ToolError, tool
 from windlass.core.breaker import FAILURES, Breaker, Circuit
 from windlass.engine.gates import circuit
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
+from windlass.engine.gates.memory import MemoryGateStore
 from windlass.errors import Category
 from windlass.journal.gatebook import SqliteGateStore
 from windlass.ports import Rate, Terms
@@ -249,3 +250,57 @@ async def test_c4_steps_and_programs_meet_the_same_breaker_and_it_is_known_to_th
         assert "circuit open" in result["steps"][-1]["error"]["message"]
     async with windlass.open(tools=[flaky]) as engine:
         assert list(engine.attempt_runner.gates.book.breakers()) == ["flaky"]
+
+
+async def test_c4_a_no_between_failures_is_neither_a_failure_nor_a_success(tmp_path: Path) -> None:
+    outcomes = [*(down() for _ in range(FAILURES - 1)), ToolError("no such file"), down()]
+    world = World(tmp_path, Scripted("a", *outcomes))
+    for _ in outcomes:
+        with pytest.raises(ToolError):
+            await world.use("a")
+    with pytest.raises(NotBegun):
+        await world.use("a")
+
+
+@pytest.mark.parametrize("terms", [None, Terms(timeout=3600.0)], ids=["without terms", "with terms"])
+async def test_c4_a_use_that_fails_because_it_was_stopped_says_nothing_about_the_tool(
+    tmp_path: Path, eventually: Any, terms: Terms | None
+) -> None:
+    async def work() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            raise down() from None
+
+    tool = Scripted("a", *(work() for _ in range(FAILURES)), terms=terms)
+    world = World(tmp_path, tool)
+    for used in range(FAILURES):
+        task = asyncio.ensure_future(world.use("a"))
+        await eventually(lambda before=used: tool.uses > before)
+        task.cancel()
+        with pytest.raises((ToolError, asyncio.CancelledError)):
+            await task
+    assert world.gates.book.breakers() == {}
+
+
+async def test_c4_a_use_that_the_limit_of_its_step_ended_counts_as_a_failure() -> None:
+    store, clock = MemoryGateStore(), FakeClock(1000.0)
+    for count in range(1, FAILURES + 1):
+        use = CircuitOfUse(store, "a", clock)
+        use.enter()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0) as limit:
+                await use.watch(asyncio.sleep(3600), limit)
+        assert store.breaker("a").failures == count
+    assert store.breaker("a").because == "its step timed out before it finished"
+    with pytest.raises(NotBegun):
+        CircuitOfUse(store, "a", clock).enter()
+
+
+def test_c4_what_has_no_breaker_is_never_refused() -> None:
+    use = CircuitOfUse(MemoryGateStore(), None, FakeClock(1000.0))
+    assert use.closed
+    use.look()
+    use.enter()
+    use.worked()
+    use.called_off()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from gate_worlds import Scripted, World, down
@@ -164,3 +164,65 @@ def test_c8_to_look_for_a_place_leaves_no_file_open(tmp_path: Path) -> None:
     assert take_place(tmp_path, "slow", 1) is None
     assert next_descriptor() == free
     os.close(held)
+
+
+async def test_h1_the_wait_for_a_turn_is_told_apart_from_the_work(tmp_path: Path, eventually: Any) -> None:
+    began, go = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        began.set()
+        await go.wait()
+
+    world = World(tmp_path, Scripted("a", work(), terms=Terms(concurrent=1)))
+    first = asyncio.ensure_future(world.use("a"))
+    await began.wait()
+    assert world.meter.queued == 0.0
+    second = asyncio.ensure_future(world.use("a"))
+    await eventually(lambda: [(wait.gate, wait.tool, wait.step) for wait in world.gates.waits])
+    (wait,) = world.gates.waits
+    assert (wait.gate, wait.tool, wait.execution, wait.step, wait.since) == ("place", "a", "e", "s", 1000.0)
+    world.clock.advance(7.0)
+    go.set()
+    await asyncio.gather(first, second)
+    assert world.meter.queued == 7.0
+    assert list(world.gates.waits) == []
+
+
+async def test_h3_a_substitute_that_cannot_take_the_arguments_or_is_not_there_is_not_used(tmp_path: Path) -> None:
+    class Strict(Scripted):
+        def validate(self, arguments: Any) -> list[str]:
+            return ["it takes no text"]
+
+    for other in (Strict("b"), Scripted("c")):
+        world = World(tmp_path, Scripted("a", down(), terms=Terms(fallback="b")), other)
+        with pytest.raises(ToolError, match="no answer"):
+            await world.use("a")
+        assert other.uses == 0
+    world = World(tmp_path, Scripted("a", ToolError("no such file"), terms=Terms(fallback="b")), Scripted("b"))
+    with pytest.raises(ToolError, match="no such file"):
+        await world.use("a")
+
+
+async def test_h2_a_cached_result_is_that_of_the_same_folder_and_tool(tmp_path: Path) -> None:
+    terms = Terms(cache=60.0)
+    world = World(tmp_path, Scripted("a", 1, 2, terms=terms), Scripted("b", 3, terms=terms))
+    assert [await world.use("a", x=1), await world.use("a", x=1), await world.use("b", x=1)] == [1, 1, 3]
+    world._tmp = tmp_path / "other"
+    assert await world.use("a", x=1) == 2
+
+
+async def test_h3_a_use_that_was_stopped_is_not_made_by_the_substitute(tmp_path: Path, eventually: Any) -> None:
+    async def work() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            raise down() from None
+
+    slow, other = Scripted("a", work(), terms=Terms(fallback="b")), Scripted("b")
+    world = World(tmp_path, slow, other)
+    task = asyncio.ensure_future(world.use("a"))
+    await eventually(lambda: slow.uses)
+    task.cancel()
+    with pytest.raises((ToolError, asyncio.CancelledError)):
+        await task
+    assert (other.uses, world.notes) == (0, [])
