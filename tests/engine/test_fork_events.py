@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from agent_worlds import AgentWorld
 
 from windlass.core import events as ev
 from windlass.core.state import fold
 from windlass.engine.starting import fork_events
-from windlass.errors import Category, Failure, UsageError
+from windlass.errors import CannotResume, Category, Failure, UsageError
 from windlass.plan.load import bind_inputs
 from windlass.plan.model import Plan
-from windlass.testing import Simulation
+from windlass.testing import ScriptedRunner, Simulation
+
+if TYPE_CHECKING:
+    from conftest import Project
 
 AGENT = {"agent": "developer", "prompt": "do it"}
 PASSED = ev.CheckResult("make test", True, 1.0)
@@ -213,3 +218,64 @@ def test_b5_services_that_kept_steps_needed_start_again_only_for_steps_that_run(
     run.finish("b")
     assert kept() == ["a", "aside", "b", "base", "other", "top"]
     assert kept("aside") == ["a", "b", "base", "top"]
+
+
+# -- through the engine ------------------------------------------------------------------------------
+
+
+async def test_d8_a_fork_says_what_does_not_fit_before_anything_is_written(project: Project) -> None:
+    world = AgentWorld(project, ScriptedRunner(name="cli"))
+    plan = Plan.model_validate(
+        {"name": "p", "inputs": {"x": 1}, "steps": [{"id": "work", **AGENT}, {"id": "plain", "run": "true"}]}
+    )
+    state = await world.left_behind(plan, ev.ExecutionPaused(9.0, "me"))
+    async with world.engine() as engine:
+        for how, said in (
+            ({"from_step": "plain", "fresh": True}, "step plain has no agent, so it has no conversation"),
+            ({"fresh": True}, "`fresh` is about the agent of one step, from which the fork begins"),
+            ({"id": "nonsense"}, "'nonsense' is not an id of an execution: it is a UUID, such as "),
+            ({"from_step": "gone"}, "plan p has no step 'gone'"),
+        ):
+            with pytest.raises(UsageError, match=said):
+                await engine.fork(state.id, **how)
+        assert len(await world.journal.heads()) == 1
+        made = await engine.fork(state.id, from_step="work", fresh=True, inputs={"x": 2})
+        (created, *_) = await world.events(made)
+        assert isinstance(created, ev.ExecutionCreated)
+        assert (created.inputs, created.start, created.workdir) == ({"x": 2}, False, state.workdir)
+        other = Plan.model_validate({"name": "q", "inputs": {"y": 3}, "steps": [{"id": "work", **AGENT}]})
+        (created, *_) = await world.events(await engine.fork(made, plan=other, to_start=True))
+        assert isinstance(created, ev.ExecutionCreated)
+        assert (created.inputs, created.start) == ({"y": 3}, True), "inputs that the other plan has not are left out"
+
+
+async def test_d8_a_fork_that_is_to_start_and_could_not_is_not_made(project: Project) -> None:
+    world = AgentWorld(project, ScriptedRunner(name="cli"))
+    plan = Plan.model_validate({"name": "p", "steps": [{"id": "a", "tool": "gone"}]})
+    state = await world.left_behind(plan, ev.ExecutionPaused(9.0, "me"))
+    async with world.engine() as engine:
+        with pytest.raises(CannotResume, match="needs the tool 'gone'") as refused:
+            await engine.fork(state.id, to_start=True)
+        assert refused.value.failure.advice == (f"when that is corrected: windlass fork {state.id}",)
+        assert len(await world.journal.heads()) == 1
+        await engine.fork(state.id)
+        assert len(await world.journal.heads()) == 2
+
+
+async def test_d5_an_execution_begins_in_a_folder_that_is_there(project: Project) -> None:
+    world = AgentWorld(project)
+    plan = Plan.model_validate({"name": "p", "steps": [{"id": "a", "run": "true"}]})
+    (project.path / "sub").mkdir()
+    async with world.engine() as engine:
+        with pytest.raises(UsageError, match=r"the working directory .*/gone does not exist"):
+            await engine.create(plan, workdir="gone")
+        strange = os.fsdecode(b"bad\xff")
+        os.mkdir(strange)
+        with pytest.raises(UsageError, match="is not UTF-8, so it cannot be stored"):
+            await engine.create(plan, workdir=strange)
+        (created,) = await world.events(await engine.create(plan, workdir="sub"))
+        assert isinstance(created, ev.ExecutionCreated)
+        assert (created.workdir, created.start, created.traceparent) == (str(project.path / "sub"), False, "")
+        (created,) = await world.events(await engine.create(plan, to_start=True))
+        assert isinstance(created, ev.ExecutionCreated)
+        assert (created.workdir, created.start) == (str(project.path), True)

@@ -226,3 +226,16 @@ async def test_h3_a_use_that_was_stopped_is_not_made_by_the_substitute(tmp_path:
     with pytest.raises((ToolError, asyncio.CancelledError)):
         await task
     assert (other.uses, world.notes) == (0, [])
+
+
+async def test_c8_a_use_waits_for_the_rest_of_a_second_too(tmp_path: Path) -> None:
+    tool = Scripted("a", terms=Terms(rate=Rate(1, 0.05)))
+    world = World(tmp_path, tool)
+    await world.use("a")
+    second = asyncio.ensure_future(world.use("a"))
+    await settled()
+    assert tool.uses == 1
+    assert [(wait.gate, wait.tool) for wait in world.gates.waits] == [("rate", "a")]
+    world.clock.advance(0.05)
+    await second
+    assert (tool.uses, world.meter.queued) == (2, pytest.approx(0.05))
