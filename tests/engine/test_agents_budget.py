@@ -577,3 +577,14 @@ async def test_d4_a_restored_execution_brings_what_it_spent_along(project: Proje
         await engine.approve(state.id, "c")
         state = await (await engine.resume(state.id, hold=False)).wait()
     assert runner.requests[-1].budget.usd == pytest.approx(0.1), "its own limit goes on where it was"
+
+
+@pytest.mark.parametrize("runtime", ["open-code", "cli"])
+async def test_e1_a_model_without_a_known_price_works_under_a_limit_of_tokens_alone(
+    project: Project, runtime: str
+) -> None:
+    script = Turn().spend(tokens_in=10, usd=None).say("half").spend(tokens_in=20, tokens_out=3, usd=None).say("done")
+    world = AgentWorld(project, ScriptedRunner([script], name=runtime))
+    state = await world.run(plan(agent(runtime=runtime, retry=0), budget={"tokens": 100_000}))
+    assert (state.status, state.steps["work"].error) == ("completed", None)
+    assert (await row(world.ledger)).unknown == 1

@@ -124,16 +124,18 @@ class BudgetReservation:
         usd, tokens = await asyncio.to_thread(self.call_cost, max(prompt, self.prompt))
         if usd is None:
             usd = 0.0
-            if dollars := [scope for scope in scopes if scope.limit.usd is not None]:
-                self._no_price(dollars)
+            self._no_price(scopes)
         if self.limits.reserve_usd is not None:
             usd = self.limits.reserve_usd
         return Amount(max(usd, self.dearest * MARGIN), tokens)
 
     def _no_price(self, scopes: Sequence[Scope]) -> None:
         """Refuse a limit in dollars for a model of unknown price, or warn and go on: it cannot be held."""
+        dollars = [scope for scope in scopes if scope.limit.usd is not None]
+        if not dollars:
+            return
         model = self.used.model or self.charge.model or "the model"
-        text = f"no price is known for {model}, so the limit of {_of(scopes[0], 'usd')} cannot be enforced"
+        text = f"no price is known for {model}, so the limit of {_of(dollars[0], 'usd')} cannot be enforced"
         if self._proceeds:
             self._warn(f"{text}; continuing without counting its dollars")
             return
@@ -142,7 +144,7 @@ class BudgetReservation:
             f'in your own config.toml, in dollars per million tokens: [prices."{name}"] input = 1.00, output = 4.00'
             " (0 for a model of your own)"
         ]
-        if {scope.name for scope in scopes} <= {"step", "execution"}:
+        if {scope.name for scope in dollars} <= {"step", "execution"}:
             advice.append(
                 "or limit tokens in place of dollars: `budget: {tokens: N}` in the plan, or `budget_tokens` of the run"
             )
@@ -241,7 +243,7 @@ class BudgetReservation:
         try:
             call = await self._next_call(0, scopes)
             if usage.usd is None and not usage.at_least and (usage.tokens_in or usage.tokens_out):
-                self._no_price([scope for scope in scopes if scope.limit.usd is not None] or ())
+                self._no_price(scopes)
         except ToolError as error:
             return error
         refusal = await self._take(call, scopes, beside=True)
