@@ -273,6 +273,8 @@ async def test_d5_an_execution_begins_in_a_folder_that_is_there(project: Project
         os.mkdir(strange)
         with pytest.raises(UsageError, match="is not UTF-8, so it cannot be stored"):
             await engine.create(plan, workdir=strange)
+        with pytest.raises(UsageError, match="no-such-program"):
+            await engine.create(Plan.model_validate({"name": "p", "steps": [{"id": "a", "run": ["no-such-program"]}]}))
         (created,) = await world.events(await engine.create(plan, workdir="sub"))
         assert isinstance(created, ev.ExecutionCreated)
         assert (created.workdir, created.start, created.traceparent) == (str(project.path / "sub"), False, "")
