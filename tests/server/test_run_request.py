@@ -99,6 +99,12 @@ def test_i1_a_request_names_exactly_one_thing_to_run() -> None:
     assert refusal(task=" ") == "`task` is empty: describe the task"
 
 
+def test_i5_what_a_request_has_is_given_by_name() -> None:
+    by_place: Any = library.RunRequest
+    with pytest.raises(TypeError):
+        by_place(PLAN)
+
+
 def test_b4_what_is_about_tasks_is_refused_beside_a_plan() -> None:
     for name, value in (("strategy", "single"), ("role", "r"), ("chain", ["r"]), ("files", ["f"]), ("skills", ["s"])):
         said = f"`{name}` works only with `task` and `tasks`: set it in the plan instead"
@@ -191,6 +197,7 @@ def test_e1_the_budget_and_the_limit_of_steps_at_a_time_take_the_place_of_the_pl
     assert loaded(plan=PLAN, parallel=1).budget is None
     assert "a budget of -1" in refusal(plan=PLAN, budget=-1.0)
     assert "given is 1001" in refusal(plan=PLAN, parallel=1001)
+    assert loaded(plan=PLAN, parallel=1000).limits.parallel == 1000
 
 
 async def test_i2_problems_of_a_plan_that_a_program_made_have_no_place_in_a_text(project: Project) -> None:
