@@ -96,6 +96,8 @@ def test_i1_a_request_names_exactly_one_thing_to_run() -> None:
     start = "name one thing to run, of `plan`, `plan_text`, `plan_file`, `task`, `tasks`; given is "
     assert refusal() == f"{start}nothing"
     assert refusal(plan_text="x", task="y") == f"{start}`plan_text` and `task`"
+    assert refusal(tasks=[]).startswith("tasks: a task file is text, or a list")
+    assert refusal(tasks=[], tasks_file="mine.yaml").startswith("mine.yaml: a task file is text, or a list")
     assert refusal(task=" ") == "`task` is empty: describe the task"
 
 

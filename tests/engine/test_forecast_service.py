@@ -1,0 +1,219 @@
+"""Forecasts are made once for all who look, for no more than their share of the computing (D7, C7)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from agent_worlds import BEGAN as NOW
+from agent_worlds import AgentWorld
+
+from windlass import Step, tool
+from windlass.core import events as ev
+from windlass.core.state import State, fold
+from windlass.engine import forecasts as module
+from windlass.engine.forecasts import Forecasts, _of_tool
+from windlass.plan.model import Plan
+from windlass.ports import Estimate, Tool
+from windlass.testing import FakeClock
+from windlass.tools.built_in import Registry
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+    from windlass.core.forecast.value import Forecast
+    from windlass.engine.engine import Engine
+
+PLAN = Plan(name="p", steps=[Step(id="a", tool="greet"), Step(id="b", tool="greet", needs=["a"])])
+PAUSED = ev.ExecutionPaused(NOW, "me")
+
+
+@tool
+def greet() -> str:
+    return "hello"
+
+
+@pytest.fixture
+def world(project: Project) -> AgentWorld:
+    return AgentWorld(project, clock=FakeClock(NOW + 60), tools=[greet])
+
+
+def service(engine: Engine) -> Forecasts:
+    return engine._forecasts
+
+
+class Made:
+    """Stands for what is made: counts, and takes its time of the processor."""
+
+    def __init__(self, forecasts: Forecasts, cost: float = 0.0) -> None:
+        self.forecasts, self.cost, self.count = forecasts, cost, 0
+
+    async def __call__(self, state: State) -> int:
+        self.count += 1
+        self.forecasts.spent_s += self.cost
+        return self.count
+
+
+async def test_d7_of_an_execution_that_stands_still_a_forecast_is_made_for_each_change(world: AgentWorld) -> None:
+    state = await world.left_behind(PLAN, PAUSED)
+    async with world.engine() as engine:
+        found, kept = Made(service(engine), cost=60.0), dict[str, Any]()
+
+        async def look() -> int:
+            return await service(engine)._recent(state, kept, found)
+
+        assert [await look(), await look()] == [1, 1]
+        state.apply(ev.BudgetAnswered(NOW, True, "me", "", "execution", 5.0))
+        assert [await look(), await look()] == [2, 2]
+
+
+async def test_d7_of_a_running_execution_a_forecast_is_as_old_as_its_cost_allows(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SHARE", 0.5)
+    state = await world.left_behind(PLAN)
+    async with world.engine() as engine:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: now)
+        found, kept = Made(service(engine), cost=2.0), dict[str, Any]()
+
+        async def look() -> int:
+            return await service(engine)._recent(state, kept, found)
+
+        assert await look() == 1
+        state.apply(ev.AttemptStarted(NOW, "a", 1, "greet", {}, "none"))
+        now += 3.9
+        assert await look() == 1, "it has changed, but two seconds of computing are half of four"
+        now += 0.1
+        assert await look() == 2
+
+
+async def test_d7_forecasts_of_the_last_executions_that_were_looked_at_are_kept(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ASKED", 2)
+    state = await world.left_behind(PLAN, PAUSED)
+    async with world.engine() as engine:
+        found, kept = Made(service(engine), cost=60.0), dict[str, Any]()
+        for name in ("x", "y", "x", "z", "y"):
+            state.id = name
+            await service(engine)._recent(state, kept, found)
+        assert (list(kept), found.count) == (["y", "z"], 3)
+
+
+async def test_d7_what_has_ended_or_cannot_be_forecast_has_no_forecast(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = await world.left_behind(PLAN, PAUSED)
+
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    async with world.engine() as engine:
+        found = await service(engine).forecast(state)
+        steps = await service(engine).by_step(state)
+        assert found is not None
+        assert steps is not None
+        assert (found.unknown, found.runs, steps.at) == (("a", "b"), 0, NOW + 60)
+        monkeypatch.setattr(service(engine), "_knowledge", broken)
+        service(engine)._asked.clear()
+        service(engine)._by_step.clear()
+        service(engine)._learned.clear()
+        assert await service(engine).forecast(state) is None
+        assert await service(engine).by_step(state) is None
+        assert await service(engine).view(state) is None
+        monkeypatch.undo()
+        state.apply(ev.ExecutionFinished(NOW, "cancelled"))
+        assert await service(engine).forecast(state) is None
+        assert await service(engine).by_step(state) is None
+
+
+async def test_d7_a_list_gets_few_forecasts_that_are_not_made_yet(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_FRESH", 2)
+    async with world.engine() as engine:
+        ids = [await engine.create(PLAN) for _ in range(4)]
+        recorded = await engine.estimate(PLAN)
+        await world.journal.forecasts.add(ids[0], "p", recorded)
+        views = await service(engine).views([ids[0], "gone", ids[1], ids[2], ids[0]])
+        assert list(views) == [ids[0], ids[1]], "one is recorded, one cannot be read, and one is made"
+        assert views[ids[0]] == {**recorded.as_dict(recorded.at), "text": recorded.beside_question()}
+
+
+async def test_d7_of_an_execution_that_runs_here_only_what_was_made_here_counts(world: AgentWorld) -> None:
+    async with world.engine() as engine:
+        execution = await engine.create(PLAN)
+        made = await engine.estimate(PLAN)
+        await world.journal.forecasts.add(execution, "p", made)
+        assert list(await service(engine).latest(execution)) == [execution]
+        service(engine).attend_shared(execution)
+        first = service(engine)._watched[execution]
+        service(engine).attend_shared(execution)
+        assert service(engine)._watched[execution] is first, "it is forecast already"
+        assert await service(engine).latest(execution) == {}
+        service(engine)._latest[execution] = made
+        assert await service(engine).latest(execution) == {execution: made}
+        service(engine).leave(execution)
+        service(engine).leave(execution)
+        assert service(engine)._latest == {}
+        assert list(await service(engine).latest(execution)) == [execution]
+
+
+async def test_d7_scores_and_what_was_learned_are_looked_up_again_after_a_minute(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = await world.left_behind(PLAN, PAUSED)
+    async with world.engine() as engine:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: now)
+        scores, known = await service(engine).scores(), await service(engine)._shared_knowledge(state)
+        assert scores.keys() == {"time", "cost"}
+        now += module.LEARN_AGAIN
+        assert await service(engine).scores() is scores
+        assert await service(engine)._shared_knowledge(state) is known
+        now += 0.1
+        assert await service(engine).scores() is not scores
+        assert await service(engine)._shared_knowledge(state) is not known
+        assert len(service(engine)._learned) == 1
+
+
+async def test_d7_an_estimate_is_made_with_the_inputs_of_the_run(world: AgentWorld) -> None:
+    step = {"id": "each", "tool": "greet", "foreach": "{{ inputs.items }}"}
+    plan = Plan.model_validate({"name": "p", "inputs": {"items": [1, 2]}, "steps": [step]})
+    async with world.engine() as engine:
+        await (await engine.start(plan)).wait()
+        found: list[Forecast] = [
+            await engine.estimate(plan),
+            await engine.estimate(plan, None, {"items": list(range(60))}),
+        ]
+    assert found[0].left is not None
+    assert found[1].left is not None
+    assert found[1].left.middle > found[0].left.middle
+
+
+def test_h1_a_tool_is_asked_for_its_time_only_with_arguments_that_it_takes() -> None:
+    class Slow(Tool):
+        name, description = "slow", "Take some time"
+
+        def validate(self, arguments: Any) -> list[str]:
+            return [] if "text" not in arguments else ["not known yet"]
+
+        def estimate(self, arguments: Any) -> Estimate:
+            return Estimate(seconds=7.0, usd=0.5)
+
+        async def execute(self, arguments: Any, call: Any) -> None: ...
+
+    def state(**given: Any) -> Any:
+        plan = Plan.model_validate({"name": "p", "steps": [{"id": "a", **given}]})
+
+        return fold([ev.ExecutionCreated(NOW, "x", msgspec.Raw(plan.encoded), {}, "/")], plan).steps["a"]
+
+    tools = Registry([Slow()])
+    assert _of_tool(tools, state(tool="slow")) == (7.0, 0.5)
+    assert _of_tool(tools, state(tool="slow", **{"with": {"text": "{{ inputs.x }}"}})) == (None, None)
+    assert _of_tool(tools, state(tool="gone")) == (None, None)
