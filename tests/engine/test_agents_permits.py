@@ -8,7 +8,7 @@ import pytest
 from agent_worlds import AgentWorld, agent, plan
 
 from windlass.core import events as ev
-from windlass.engine.agents.permits import permitted, verdict
+from windlass.engine.agents.permits import offers, permitted, verdict
 from windlass.ports import Answer, Permissions
 from windlass.settings import PermissionSettings
 from windlass.testing import ScriptedRunner, Turn
@@ -236,3 +236,14 @@ def test_c6_a_rule_that_names_such_a_file_allows_it_and_others_are_as_ever(
     rule: str, tool: str, input: dict[str, Any]
 ) -> None:
     assert verdict(Permissions(allow=(rule,)), tool, input) is True
+
+
+def test_c6_a_role_with_a_list_of_tools_offers_these_uses_alone() -> None:
+    only = Permissions(tools=("shell(git log:*)", "files.*"))
+    assert offers(only, "shell", {"line": "git log -1"})
+    assert offers(only, "files.write", {"path": "a"})
+    for line in ("rm -rf /", "git log; rm -rf /"):
+        assert not offers(only, "shell", {"line": line})
+    assert not offers(only, "http.get", {"url": "http://127.0.0.1/"})
+    assert not offers(Permissions(tools=()), "shell", {"line": "git log"})
+    assert offers(Permissions(), "shell", {"line": "rm -rf /"})

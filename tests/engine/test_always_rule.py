@@ -15,6 +15,7 @@ from windlass.errors import UsageError
 from windlass.ports import Permissions
 from windlass.settings import PermissionSettings
 from windlass.settings.edit import add_allowed, with_added
+from windlass.settings.tables import RolePermissionSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,28 @@ def test_c6_a_rule_allows_the_text_that_it_was_made_of_and_no_other(text: str, o
 def test_c6_no_rule_is_made_where_it_would_be_wider_or_unreadable(tool: str, input: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         exact_rule(NONE, tool, input)
+
+
+@pytest.mark.parametrize(
+    ("tool", "input", "rule"),
+    [
+        ("shell", {"line": "make test"}, "shell(make test)"),
+        ("shell", {"argv": ["make", "all tests"]}, "shell(make 'all tests')"),
+        ("Bash", {"command": "make && make test", "timeout": 9, "description": "build"}, "Bash(make && make test)"),
+        ("files.write", {"path": "docs/notes.md", "content": "x"}, "files.write(docs/notes.md)"),
+        ("shell", {"line": "x" * 500}, f"shell({'x' * 500})"),
+    ],
+)
+def test_c6_the_rule_of_a_use_is_its_tool_with_the_very_text(tool: str, input: dict[str, Any], rule: str) -> None:
+    assert exact_rule(NONE, tool, input) == rule
+    assert listed(Permissions("ask", (rule,), ()), tool, input) is True
+
+
+def test_c6_a_deny_rule_of_a_role_is_stronger_too() -> None:
+    role = {"tester": RolePermissionSettings(deny=("shell(git push:*)",))}
+    with pytest.raises(UsageError, match="a `deny` rule of your settings is about this use"):
+        exact_rule(PermissionSettings(roles=role), "shell", {"line": "git push now"})
+    assert exact_rule(PermissionSettings(roles=role), "shell", {"line": "git pull"}) == "shell(git pull)"
 
 
 def test_c6_a_deny_rule_is_stronger() -> None:

@@ -91,6 +91,13 @@ def test_c6_a_pipe_is_not_waited_for(folder: Path) -> None:
     assert files(folder, path="pipe") == {}
 
 
+def test_c6_what_is_looked_at_is_closed_again(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    before = len(os.listdir("/dev/fd"))
+    files(folder, files=["notes.txt", "sub", "pipe", "gone"])
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_c6_a_large_file_is_known_by_its_size_and_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_HASHED", 9)
     assert files(folder, path="notes.txt") == {"notes.txt": digest("notes.txt")}
