@@ -196,6 +196,28 @@ async def test_d7_an_estimate_is_made_with_the_inputs_of_the_run(world: AgentWor
     assert found[1].left.middle > found[0].left.middle
 
 
+async def test_d7_a_step_that_never_completed_is_forecast_by_what_its_tool_took_in_other_plans(
+    project: Project,
+) -> None:
+    broken: list[bool] = []
+
+    @tool
+    def flaky() -> None:
+        if broken:
+            raise ValueError("it does not work")
+
+    world = AgentWorld(project, tools=[flaky])
+    steps = [Step(id="a", tool="flaky", retry=0)]
+    async with world.engine() as engine:
+        assert (await (await engine.start(Plan(name="other", steps=steps))).wait()).status == "completed"
+        broken.append(True)
+        own = Plan(name="own", steps=steps)
+        assert (await (await engine.start(own)).wait()).status == "failed"
+        found = await engine.estimate(own)
+    assert (found.runs, found.unknown) == (0, ())
+    assert found.left is not None
+
+
 def test_h1_a_tool_is_asked_for_its_time_only_with_arguments_that_it_takes() -> None:
     class Slow(Tool):
         name, description = "slow", "Take some time"

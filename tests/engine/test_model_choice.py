@@ -87,6 +87,13 @@ def test_a6_a_plans_model_is_for_the_plans_runtime_whatever_its_steps_name() -> 
     ]
 
 
+def test_a6_the_model_of_a_step_is_for_its_own_runtime_whatever_the_plan_names() -> None:
+    plan = {"runtime": "claude-code"}
+    assert chosen("open-code", plan=plan, model="m", runtime="open-code") == ("m", [])
+    of_list = {"models": ["m", "n"], "check": "true"}
+    assert chosen("open-code", plan=plan, runtime="open-code", **of_list) == ("m", [])
+
+
 def test_d10_the_model_that_a_person_chose_is_for_the_runtime_that_they_chose() -> None:
     assert chosen("cli", by_person=("cli", "m"), model="opus", runtime="claude-code") == ("m", [])
 
@@ -100,7 +107,10 @@ def test_a7_a_runtime_that_takes_over_uses_a_model_of_the_same_class() -> None:
     own = {"claude-code": RuntimeSettings(models={"small": "my-haiku"}, model="opus")}
     assert chosen("claude-code", model="gpt-5-mini", runtime="open-code", settings=own)[0] == "my-haiku"
     same = {"claude-code": RuntimeSettings(model="haiku-own")}
-    assert chosen("claude-code", model="gpt-5-mini", runtime="open-code", settings=same)[0] == "haiku-own"
+    assert chosen("claude-code", model="gpt-5-mini", runtime="open-code", settings=same) == (
+        "haiku-own",
+        ["model gpt-5-mini was named for open-code; claude-code uses haiku-own, of the same class (small)"],
+    )
     other = {"claude-code": RuntimeSettings(model="opus")}
     assert chosen("claude-code", model="gpt-5-mini", runtime="open-code", settings=other) == (
         "opus",

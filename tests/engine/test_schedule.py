@@ -418,8 +418,27 @@ async def test_l1_a_file_that_was_skipped_starts_when_it_is_put_there_again(worl
     (intake.folder / watched_file(skipped)).unlink()
     assert await world.tick(60) == ["completed"]
     intake.put(watched_file(skipped), f"{watched_file(skipped)[0]}\n")
+    (view,) = (await world.schedule.view(files=True)).triggers
+    assert view.pending == [(watched_file(skipped), "for the next tick")]
     assert await world.tick(60) == ["started"]
     assert sorted(world.project.lines("taken.txt")) == ["a", "b"]
+
+
+async def test_l1_a_file_of_another_time_and_the_same_content_is_noted_once_and_starts_nothing(
+    world: World, intake: Intake
+) -> None:
+    async def known() -> tuple[int, int]:
+        state = await world.store.state(str(intake.plan), "inbox")
+        assert state is not None
+        return state.version, (await world.store.files(str(intake.plan), "inbox"))["old.csv"].changed
+
+    await world.tick(60)
+    version, _ = await known()
+    os.utime(intake.folder / "old.csv", (NOON - 30, NOON - 30))
+    assert await world.tick(60) == []
+    assert await known() == (version + 1, int(NOON - 30) * 10**9)
+    assert await world.tick(60) == []
+    assert (await known())[0] == version + 1, "where nothing is new, nothing is written"
 
 
 async def test_l1_a_file_that_has_not_settled_or_that_no_tick_has_seen_is_shown(world: World, intake: Intake) -> None:
@@ -475,6 +494,8 @@ async def test_l1_a_trigger_is_tried_by_hand_and_its_times_come_as_before(world:
     await world.schedule.pause(world.plan, None, "")
     await world.schedule.tick()
     assert await world.tick(3540) == ["started"], "13:00 is due all the same"
+    with pytest.raises(UsageError, match="hourly watches no folder, so no file starts it"):
+        await world.schedule.fire(world.plan, None, "a.csv")
     await spend(world, fired.firing.execution, 2.0)
     with pytest.raises(UsageError, match=r"\$2.00 of \$2.00 for the day are spent"):
         await world.schedule.fire(world.plan)
