@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agent_worlds import AgentWorld, agent, occurred, plan
+from agent_worlds import AgentWorld, agent, occurred, plan, quick
 from git_repositories import git, repository
 
-from windlass import Engine
+from windlass import Engine, Step
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.errors import UsageError, WindlassError
@@ -430,6 +430,68 @@ async def test_k5_undo_says_that_the_folder_of_merged_work_is_gone(
             await engine.undo(state.id, "work")
     assert str(place_of(state.id, "work")) in str(caught.value)
     assert "git revert" in caught.value.advice[0]
+
+
+async def test_k5_undo_of_merged_work_is_refused_and_nothing_is_touched(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = repository(project)
+    world = AgentWorld(project, works_there(lambda where, task: (where / task).write_text("new\n")))
+    fix = agent("fix", foreach=["a", "b"], prompt="{{ item }}", workspace="worktree")
+    state = await world.run(plan(fix))
+    git(folder, "merge", "-q", f"windlass/{state.id}/fix.1")
+    async with world.engine() as engine:
+        for step in ("fix", "fix[1]"):
+            with pytest.raises(
+                WindlassError, match=r"nothing was touched: the work of fix\[1\] is merged into main$"
+            ) as caught:
+                await engine.undo(state.id, step)
+            assert git(folder, "rev-parse", "--short=12", "main").strip() in caught.value.advice[0]
+        assert (place_of(state.id, "fix[0]") / "a").exists()
+        assert not any(step.undone for step in (await engine.state(state.id)).steps.values())
+
+
+async def test_k5_undo_of_work_on_a_branch_says_so_and_no_merge_takes_it(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = repository(project)
+    world = AgentWorld(project, works_there(lambda where, task: (where / task).write_text("new\n")))
+    fix = agent("fix", foreach=["a", "b"], prompt="{{ item }}", workspace="worktree")
+    state = await world.run(plan(fix, Step(id="land", merge="fix", check=f"test -e {tmp_path / 'fits'}", retry=quick)))
+    assert state.steps["land"].status == "failed"
+    (tmp_path / "fits").touch()
+    async with world.engine() as engine:
+        assert await engine.undo(state.id, "fix[0]") == [
+            {
+                "path": "a",
+                "undone": "removed",
+                "folder": str(place_of(state.id, "fix[0]")),
+                "branch": f"windlass/{state.id}/fix.0",
+            }
+        ]
+        await engine.retry(state.id, "land")
+        landed = await (await engine.resume(state.id)).wait()
+    assert [one["step"] for one in landed.steps["land"].output["merged"]] == ["fix[1]"]
+    assert not (folder / "a").exists()
+
+
+async def test_k5_a_merge_of_nothing_but_undone_work_says_so(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    repository(project)
+    world = AgentWorld(project, works_there(lambda where, task: (where / "new").write_text("new\n")))
+    fix = agent("fix", workspace="worktree")
+    state = await world.run(plan(fix, Step(id="land", merge="fix", check="false", retry={"max": 0})))
+    async with world.engine() as engine:
+        await engine.undo(state.id, "fix")
+        await engine.retry(state.id, "land")
+        landed = await (await engine.resume(state.id)).wait()
+    error = landed.steps["land"].error
+    assert error is not None
+    assert error.message == "step fix has no work to merge: it was undone"
 
 
 async def test_k5_an_error_while_files_are_put_back_names_those_that_are_not_and_the_command_goes_on(

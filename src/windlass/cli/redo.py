@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -240,8 +241,10 @@ def undo(
             return 0
         for change in changes:
             to = f" to {change['to']}" if "to" in change else ""
-            out(f"{change['path']}  {change['undone']}{to}")
+            out(f"{os.path.join(change.get('folder', ''), change['path'])}  {change['undone']}{to}")
         say(f"{step} is undone: {plural(len(changes), 'path')}")
+        for branch in dict.fromkeys(change["branch"] for change in changes if "branch" in change):
+            say(f"the commit with the changes stays on {branch}; steps that merge leave it out")
         return 0
 
     raise CommandEnd(with_engine(work, home))

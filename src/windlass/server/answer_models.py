@@ -410,7 +410,9 @@ class FolderList(_Told):
 class UndoneFiles(_Told):
     execution: str
     step: str
-    changes: list[dict[str, str]] = Field(description="Each `path` with what became of it: `undone`, and maybe `to`.")
+    changes: list[dict[str, str]] = Field(
+        description="Each `path` with what became of it: `undone`, and maybe `to`, `folder` and `branch`."
+    )
 
 
 class AlwaysRule(_Told):

@@ -51,11 +51,11 @@ def put_back(
     store: Store, pairs: Iterable[RecordedPeriod], only: Callable[[str], bool] = lambda path: True
 ) -> list[dict[str, str]]:
     """Undo the changes between each two records, the newest first; gives each path with what was done."""
-    return _write(_look(store, pairs, only))
+    return [change for _, change in _write(_look(store, pairs, only))]
 
 
-def put_all_back(works: Sequence[tuple[Store, Iterable[RecordedPeriod]]]) -> list[dict[str, str]]:
-    """The same in several folders: all of them are looked at before the first is written."""
+def put_all_back(works: Sequence[tuple[Store, Iterable[RecordedPeriod]]]) -> list[tuple[str, dict[str, str]]]:
+    """Undo changes in several folders, each given with its folder: all are looked at before the first is written."""
     several = len(works) > 1
     return _write([file for store, pairs in works for file in _look(store, pairs, full_names=several)])
 
@@ -107,7 +107,7 @@ def _look(
     ]
 
 
-def _write(files: Sequence[_FoundFile]) -> list[dict[str, str]]:
+def _write(files: Sequence[_FoundFile]) -> list[tuple[str, dict[str, str]]]:
     back = [file for file in files if file.is_back]
     left = sorted((file for file in files if not file.is_back), key=lambda one: one.content is not None)
     while left:  # what is new comes first, and makes room
@@ -118,7 +118,8 @@ def _write(files: Sequence[_FoundFile]) -> list[dict[str, str]]:
         fault_point("workspace.put_back")
         back.append(left.pop(0))
     return [
-        {"path": shown(file.change.path), "undone": "removed" if file.content is None else "restored"} for file in files
+        (str(file.root), {"path": shown(file.change.path), "undone": "removed" if file.content is None else "restored"})
+        for file in files
     ]
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "find_worktree",
     "git_at",
     "git_in",
+    "holders_of",
     "is_on_branch",
     "is_whole",
     "lock_of",
@@ -506,12 +507,17 @@ def work_in(worktree: Worktree) -> str:
         return ""
     if tip == worktree.base:
         return "no work"
-    asked = ("for-each-ref", f"--contains={tip}", "--format=%(refname)", "refs/heads", "refs/tags", "refs/remotes")
-    holders = git_at(repository, *asked).decode("utf-8", "replace").splitlines()
-    if any(not name.startswith("refs/heads/windlass/") for name in holders):
+    if any(not name.startswith("windlass/") for name in holders_of(repository, tip)):
         return "merged"
     count = int(git_at(repository, "rev-list", "--count", f"{worktree.base}..{tip}"))
     return f"{count} commit{'s' if count > 1 else ''} not merged"
+
+
+def holders_of(repository: Repository, commit: str) -> list[str]:
+    """The branches, tags and remote branches that have the commit."""
+    asked = ("for-each-ref", f"--contains={commit}", "--format=%(refname)", "refs/heads", "refs/tags", "refs/remotes")
+    holders = git_at(repository, *asked).decode("utf-8", "replace").splitlines()
+    return [name.split("/", 2)[2] for name in holders]
 
 
 def is_on_branch(workdir: Path, commit: str, branch: str) -> bool:

@@ -19,11 +19,13 @@ from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.agent import AgentState, WorkPeriod, add_record
 from windlass.core.state import State, StepState
-from windlass.errors import ToolError, UsageError
+from windlass.errors import Category, ToolError, UsageError
 from windlass.faults import fault_point
 from windlass.ports import Call, Contact
+from windlass.workspaces.git import find_repository
 from windlass.workspaces.put_back import RecordedPeriod, put_all_back, put_back
 from windlass.workspaces.store import ChangeKind, Recorded, Store, find_store, shown, store_with
+from windlass.workspaces.worktrees import holders_of, is_on_branch
 
 __all__ = [
     "WorkRecorder",
@@ -162,12 +164,40 @@ def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, 
             f"{other.id} worked in the same folder at the same time, so nobody can tell whose changes they are",
             advice=("next time give each agent a folder of its own, as in: windlass docs workspaces",),
         )
+    for one in ours:
+        _refuse_merged(one)
     works: list[tuple[Store, list[RecordedPeriod]]] = []
     for root in dict.fromkeys(period.root for period in periods):
         merged = _merged([period for period in periods if period.root == root])
         store = store_with(merged[0].before, root, home)
         works.append((store, [RecordedPeriod(period.before, period.after, period.after_check) for period in merged]))
-    return put_all_back(works)
+    kept = {str(Path(one.root)): _own_folder(owner) for owner in ours for one in _periods([owner])}
+    return [{**change, **kept[root]} for root, change in put_all_back(works)]
+
+
+def _refuse_merged(step: StepState) -> None:
+    """Raise `ToolError` if another branch has the work: it would stay there when the agent's own folder is put back."""
+    agent = step.agent
+    folder = agent.workspace if agent is not None else None
+    if agent is None or folder is None or agent.commit in ("", folder.base):
+        return
+    repository = find_repository(Path(folder.repository))
+    holders = holders_of(repository, agent.commit) if repository is not None else []
+    if (merged := next((name for name in holders if name != folder.branch), None)) is not None:
+        raise ToolError(
+            f"nothing was touched: the work of {step.id} is merged into {shown(merged)}",
+            category=Category.CONFIGURATION,
+            advice=(f"take it back there with `git revert`; its last commit is {agent.commit[:12]}",),
+        )
+
+
+def _own_folder(step: StepState) -> dict[str, str]:
+    """The folder of the agent's own with the files, and the branch that keeps its commit; nothing for a shared one."""
+    agent = step.agent
+    if agent is None or (folder := agent.workspace) is None:
+        return {}
+    has_commit = agent.commit and is_on_branch(Path(folder.repository), agent.commit, folder.branch)
+    return {"folder": folder.path, **({"branch": folder.branch} if has_commit else {})}
 
 
 def worked_beside(state: State, ours: Sequence[StepState]) -> StepState | None:

@@ -50,6 +50,8 @@ async def merge_branches(deps: AgentDeps, arguments: Mapping[str, Any], call: Ca
     chosen = _chosen(step, arguments["only"]) if "only" in arguments else agents
     branches = [branch for one in chosen if (branch := _branch_of(one)) is not None]
     if not branches and chosen:
+        if any(one.undone for one in chosen):
+            raise ToolError(f"step {step.id} has no work to merge: it was undone", category=Category.CONFIGURATION)
         raise ToolError(
             f"step {step.id} has no work to merge: none of its agents has completed in a worktree",
             category=Category.CONFIGURATION,
@@ -97,15 +99,18 @@ def _chosen(step: StepState, only: Any) -> list[StepState]:
         )
     found = [items[number] for number in sorted({int(one) for one in wanted})]
     if idle := [item for item in found if _branch_of(item) is None]:
+        idle_because = "was undone" if idle[0].undone else f"is {idle[0].status}"
         raise ToolError(
-            f"`only` names {idle[0].id}, which has no work to merge: it is {idle[0].status}", category=Category.LOGIC
+            f"`only` names {idle[0].id}, which has no work to merge: it {idle_because}", category=Category.LOGIC
         )
     return found
 
 
 def _branch_of(step: StepState) -> _Branch | None:
     agent = step.agent
-    if step.status is not StepStatus.COMPLETED or agent is None or agent.workspace is None or not agent.commit:
+    if step.status is not StepStatus.COMPLETED or step.undone or agent is None:
+        return None
+    if agent.workspace is None or not agent.commit:
         return None
     return _Branch(step.id, agent.workspace.branch, agent.commit)
 

@@ -212,7 +212,9 @@ class UndoView(BaseModel):
 
     execution: str
     step: str
-    changes: list[dict[str, str]] = Field(description="Each path with what became of it.")
+    changes: list[dict[str, str]] = Field(
+        description="Each path with what became of it; maybe its `folder`, and the `branch` that keeps the commit."
+    )
 
 
 class RetryChange(BaseModel):
