@@ -43,6 +43,7 @@ __all__ = [
     "Vanished",
     "WindlassError",
     "classify",
+    "ordinary",
 ]
 
 
@@ -314,3 +315,27 @@ def classify(error: BaseException) -> Failure:
 def _text(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def ordinary(error: BaseException) -> BaseException:
+    """The error of a tool, as one that fails its attempt alone. Some libraries raise others (a panic in Rust)."""
+    import asyncio  # here it is loaded already; errors are needed by what runs without it
+
+    if isinstance(error, Exception | SystemExit | asyncio.CancelledError | GeneratorExit) or _is_ctrl_c(error):
+        return error
+    plain = RuntimeError(f"the tool raised {type(error).__name__}: {error}".removesuffix(": "))
+    plain.__cause__ = error
+    return plain
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Tell if the handler of SIGINT raised it, and not the tool: Python's own leaves no trace, asyncio's does."""
+    import asyncio  # as above
+    import signal
+    import threading
+    import traceback
+
+    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
+        return False
+    raised = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler or raised[-1:] == [asyncio.runners.__file__]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -28,13 +28,14 @@ import windlass
 from windlass import Call, Effect, Plan, Step, ToolError, tool
 from windlass.core import events as ev
 from windlass.errors import UsageError
+from windlass.ports import Tool
 from windlass.tools.function import FunctionTool
 
 if TYPE_CHECKING:
     from conftest import Project
 
 
-async def run(function: FunctionTool, arguments: dict[str, Any] | None = None, **step: Any) -> dict[str, Any]:
+async def run(function: Tool, arguments: dict[str, Any] | None = None, **step: Any) -> dict[str, Any]:
     """The one step of a plan that uses the tool, as it ended."""
     plan = Plan(steps=[Step(id="a", tool=function.name, with_=arguments or {}, retry={"max": 0}, **step)])
     async with windlass.open(tools=[function], grace=0.2) as engine:
@@ -461,10 +462,16 @@ def raising(error: BaseException, kind: str) -> Any:
     async def do_async() -> None:
         raise error
 
-    return tool(name="do")(do if kind == "sync" else do_async)
+    class Do(Tool):
+        name, description, schema = "do", "", {"type": "object"}
+
+        async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+            raise error
+
+    return Do() if kind == "class" else tool(name="do")(do if kind == "sync" else do_async)
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", "async", "class"])
 @pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), asyncio.CancelledError(), GeneratorExit()])
 async def test_c3_a_tool_that_raises_what_nobody_raises_fails_alone(
     project: Project, error: BaseException, kind: str
@@ -484,7 +491,7 @@ class Panic(BaseException):
     """As extensions written in Rust raise."""
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", "async", "class"])
 @pytest.mark.parametrize("error", [Panic("it broke"), BaseExceptionGroup("it broke", [Panic()])])
 async def test_c3_an_error_that_is_no_exception_of_the_usual_kind_is_named(
     project: Project, error: BaseException, kind: str
@@ -493,12 +500,30 @@ async def test_c3_an_error_that_is_no_exception_of_the_usual_kind_is_named(
     assert f"{type(error).__name__}: it broke" in step["error"]["message"]
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", "async", "class"])
 async def test_c3_a_keyboard_interrupt_that_a_function_raises_itself_fails_its_step(
     project: Project, kind: str
 ) -> None:
-    step = await run(raising(KeyboardInterrupt(), kind))
-    assert step["error"]["message"].endswith("the function raised KeyboardInterrupt")
+    for more in ({}, {"timeout": 60}):
+        step = await run(raising(KeyboardInterrupt(), kind), **more)
+        assert step["error"]["message"].endswith("the tool raised KeyboardInterrupt")
+
+
+async def test_c3_d3_a_tool_that_cannot_tell_its_effect_is_taken_for_one_that_happens_once(project: Project) -> None:
+    class Odd(Tool):
+        name, description, schema = "odd", "", {"type": "object"}
+
+        def effect(self, arguments: Mapping[str, Any]) -> Effect:
+            return Effect(arguments["effect"])
+
+        async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+            return "done"
+
+    async with windlass.open(tools=[Odd()]) as engine:
+        execution = await engine.start(Plan(steps=[Step(id="a", tool="odd")]))
+        assert (await execution.result())["steps"][0]["output"] == "done"
+        events = [recorded.event for recorded in await engine.journal.read(execution.id)]
+    assert [event.effect for event in events if isinstance(event, ev.AttemptStarted)] == ["once"]
 
 
 @pytest.mark.parametrize("handler", ["asyncio's", "Python's own"])
@@ -563,7 +588,7 @@ async def test_i5_a_sync_function_runs_in_a_thread_and_holds_up_nobody(project: 
     assert result["steps"][0]["output"] is True
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", "async", "class"])
 async def test_i5_a_function_can_show_what_it_does_while_it_runs(project: Project, kind: str) -> None:
     def do(call: Call) -> None:
         call.output("stdout", "half way\n")
@@ -598,7 +623,7 @@ async def test_i5_a_sync_function_that_looks_at_stopping_ends_in_time_and_keeps_
     assert state.steps["a"].output == "stopped in order"
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", "async", "class"])
 async def test_d3_a_function_that_ends_with_an_error_because_it_was_stopped_has_not_failed(
     project: Project, kind: str
 ) -> None:

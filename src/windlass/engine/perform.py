@@ -27,7 +27,7 @@ from windlass.engine.gates.intake import Admission
 from windlass.engine.gates.terms import PLAIN
 from windlass.errors import CUT_OFF, ApprovalOutdated, Category, Failure, ToolError, classify
 from windlass.plan.model import Effect
-from windlass.ports import Call, Meter, Tool, Toolbox
+from windlass.ports import Call, Meter, Tool, Toolbox, effect_of
 from windlass.process import MemoryPool, ProcessLost, Supervisor
 
 __all__ = ["AttemptFolders", "AttemptRunner", "Held", "Outcome", "read_back", "storable"]
@@ -161,7 +161,7 @@ class AttemptRunner(msgspec.Struct):
         if step.prepared.effect is not None:
             return step.prepared.effect
         tool = self.tools.get(step.prepared.tool)
-        return tool.effect(arguments) if tool is not None else "none"
+        return effect_of(tool, arguments) if tool is not None else "none"
 
     def only_looks(self, step: StepState) -> bool:
         """Tell whether its attempt neither changes anything outside nor uses up a place, a rate or money.

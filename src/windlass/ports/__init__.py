@@ -73,6 +73,7 @@ from windlass.ports.tool import (
     ToolLike,
     Whereabouts,
     as_tool,
+    effect_of,
     health_of,
 )
 
@@ -145,6 +146,7 @@ __all__ = [
     "account_name",
     "as_tool",
     "current_attempt",
+    "effect_of",
     "health_of",
     "hooks_of",
     "incoming_traceparent",

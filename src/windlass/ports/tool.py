@@ -36,6 +36,7 @@ __all__ = [
     "Toolbox",
     "Whereabouts",
     "as_tool",
+    "effect_of",
     "health_of",
 ]
 
@@ -335,6 +336,16 @@ class Tool(ABC):
 
     async def close(self) -> None:  # noqa: B027 - a hook
         """Release connections and processes when the engine closes. A later use opens new ones."""
+
+
+def effect_of(tool: Tool, arguments: Mapping[str, Any]) -> Effect:
+    """The effect of a use. `once` where the tool cannot tell: it may raise anything, as for arguments that it needs."""
+    try:
+        return tool.effect(arguments)
+    except (Exception, SystemExit):
+        from windlass.plan.model import Effect
+
+        return Effect.ONCE
 
 
 async def health_of(tool: Tool) -> Health | None:

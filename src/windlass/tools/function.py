@@ -33,7 +33,7 @@ from windlass.errors import Category, ToolError, UsageError
 from windlass.plan.model import Effect
 from windlass.plan.schema import kind_of
 from windlass.ports import Call, Meter, Tool, Toolbox
-from windlass.tools.threads import in_thread, ordinary
+from windlass.tools.threads import in_thread
 from windlass.values import complaints
 
 __all__ = ["FunctionTool", "tool", "tools_in"]
@@ -118,10 +118,7 @@ class FunctionTool(Tool):
         if self._call_name is not None:
             keywords[self._call_name] = call
         if self._is_async:
-            try:
-                return await self.function(**keywords)
-            except BaseException as error:
-                raise ordinary(error)  # noqa: B904  # nearly always the same
+            return await self.function(**keywords)
         work = in_thread(lambda: _metered(self.function, keywords, call.meter))
         try:
             return await asyncio.shield(work)

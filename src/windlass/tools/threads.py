@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
-import signal
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["in_thread", "ordinary"]
+from windlass.errors import ordinary
+
+__all__ = ["in_thread"]
 
 IDLE_THREADS = 64
 """Threads that are kept for the next functions."""
@@ -75,23 +75,6 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
         worker = _Worker()
     worker.jobs.put(job)
     return work
-
-
-def ordinary(error: BaseException) -> BaseException:
-    """The error of a function, as one that fails its attempt alone. Some libraries raise others (a panic in Rust)."""
-    if isinstance(error, Exception | SystemExit | asyncio.CancelledError | GeneratorExit) or _is_ctrl_c(error):
-        return error
-    plain = RuntimeError(f"the function raised {type(error).__name__}: {error}".removesuffix(": "))
-    plain.__cause__ = error
-    return plain
-
-
-def _is_ctrl_c(error: BaseException) -> bool:
-    """Tell if the handler of SIGINT raised it, and not the function: Python's own leaves no trace, asyncio's does."""
-    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
-        return False
-    raised = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return signal.getsignal(signal.SIGINT) is signal.default_int_handler or raised[-1:] == [asyncio.runners.__file__]
 
 
 def _exit_code(error: BaseException | None) -> int:

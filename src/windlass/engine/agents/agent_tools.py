@@ -13,7 +13,7 @@ from windlass.engine.code.caller import Permit, ProgramOrigin, callable_names
 from windlass.engine.code.tool import CodeTool
 from windlass.errors import ApprovalOutdated, Category, Failure, classify
 from windlass.plan.model import AGENT, MERGE, Effect
-from windlass.ports import Call, ChooseTools, Contact, Permissions, Tool, Toolbox, ToolReturn, ToolSpec
+from windlass.ports import Call, ChooseTools, Contact, Permissions, Tool, Toolbox, ToolReturn, ToolSpec, effect_of
 
 __all__ = ["AgentTools"]
 
@@ -58,7 +58,7 @@ class AgentTools:
         tool = self._tools.get(name)
         if tool is None:
             return Effect.NONE
-        return Effect.ONCE if name == "shell" else tool.effect(arguments)
+        return Effect.ONCE if name == "shell" else effect_of(tool, arguments)
 
     async def use(self, name: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
         """Use a tool. Everything that can go wrong is a Failure for the agent to read, never an exception."""

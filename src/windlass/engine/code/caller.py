@@ -15,7 +15,7 @@ from windlass.core.decide import Policy
 from windlass.core.program import CallRecord
 from windlass.engine.contact import off_the_clock
 from windlass.plan.model import STEP_TOOLS, Effect
-from windlass.ports import Contact, PersonAnswer, ProgramError, ProgramLimits, Tool, Toolbox
+from windlass.ports import Contact, PersonAnswer, ProgramError, ProgramLimits, Tool, Toolbox, effect_of
 
 __all__ = ["Caller", "Permit", "ProgramOrigin", "StepCaller", "Tree", "callable_names"]
 
@@ -74,7 +74,7 @@ class StepCaller:
 
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
         tool = self._tools.get(name)
-        return tool.effect(arguments) if tool is not None else Effect.NONE
+        return effect_of(tool, arguments) if tool is not None else Effect.NONE
 
     def asks(self, name: str, arguments: Mapping[str, Any]) -> bool:
         return self._policy.asks_for(self._contact.step.prepared.approve, name)

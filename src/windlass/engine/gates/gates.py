@@ -23,9 +23,9 @@ from windlass.engine.gates.ending import UseTookTooLong, await_or_abandon
 from windlass.engine.gates.outflow import OutputCap
 from windlass.engine.gates.places import Slots
 from windlass.engine.gates.terms import PLAIN, TermsOfUse
-from windlass.errors import Category, classify
+from windlass.errors import Category, classify, ordinary
 from windlass.plan.model import Effect, Step
-from windlass.ports import Call, GateStore, Rate, Terms, Tool, Toolbox
+from windlass.ports import Call, GateStore, Rate, Terms, Tool, Toolbox, effect_of
 
 if TYPE_CHECKING:
     from windlass.ports.places import SharedPlaces
@@ -124,10 +124,13 @@ class Gates:
         """A use without terms, with a closed breaker of that name: no wait, no substitute."""
         try:
             value = await tool.execute(arguments, call)
-        except (Exception, SystemExit) as error:
-            if not cancelled():
-                CircuitOfUse(self.book, name, self.clock).failed(classify(error))
+        except (asyncio.CancelledError, GeneratorExit):
             raise
+        except BaseException as raised:
+            error = ordinary(raised)
+            if not cancelled() and not isinstance(error, KeyboardInterrupt):
+                CircuitOfUse(self.book, name, self.clock).failed(classify(error))
+            raise error  # noqa: B904  # nearly always the same
         if name is not None and self.book.breaker(name).failures:
             CircuitOfUse(self.book, name, self.clock).worked()
         return value
@@ -151,7 +154,7 @@ class Gates:
         limit = getattr(call.contact, "limit", None)
         if terms is PLAIN and limit is None and circuit.closed:
             self._check_approval(tool, arguments, call, tools)
-            return await circuit.watch(tool.execute(arguments, call))
+            return await circuit.watch(_execute(tool, arguments, call))
         key = self._cache_key(tool, arguments, call, terms)
         if key is not None and (known := self.book.known(key, self.clock.now(), terms.cache or 0.0)) is not None:
             return known[0]
@@ -168,7 +171,7 @@ class Gates:
             circuit.enter()
             call.meter.queued += self.clock.now() - began
             limited = terms.timeout is not None or limit is not None
-            use = _stoppable(tool, arguments, call, terms.timeout) if limited else tool.execute(arguments, call)
+            use = _stoppable(tool, arguments, call, terms.timeout) if limited else _execute(tool, arguments, call)
             value = await circuit.watch(use, limit)
         if key is not None and terms.cache is not None:
             self.book.learn(key, value, self.clock.now() + terms.cache)
@@ -190,7 +193,7 @@ class Gates:
             wait = self.book.take(name, rate, self.clock.now())
 
     def _cache_key(self, tool: Tool, arguments: Mapping[str, Any], call: Call, terms: Terms) -> str | None:
-        if terms.cache is None or tool.effect(arguments) is not Effect.NONE or tool.stateful:
+        if terms.cache is None or effect_of(tool, arguments) is not Effect.NONE or tool.stateful:
             return None
         told = _key([tool.name, str(call.workdir), arguments])
         return hashlib.sha256(told).hexdigest()
@@ -203,13 +206,20 @@ class Gates:
         found = tools.get(name) if name is not None and name not in tried else None
         if found is None or not counts(classify(error)) or found.validate(arguments):
             return None
-        did_nothing = isinstance(error, NotBegun) or tool.effect(arguments) is not Effect.ONCE
+        did_nothing = isinstance(error, NotBegun) or effect_of(tool, arguments) is not Effect.ONCE
         return found if did_nothing else None
 
 
 def _foreseen(substitute: Tool, call: Call) -> bool:
     """True if a person that allowed the use was shown this substitute, too."""
     return call.approved is None or call.approved.get(f"substitute {substitute.name}") == definition(substitute)
+
+
+async def _execute(tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+    try:
+        return await tool.execute(arguments, call)
+    except BaseException as error:
+        raise ordinary(error)  # noqa: B904  # nearly always the same
 
 
 async def _stoppable(tool: Tool, arguments: Mapping[str, Any], call: Call, seconds: float | None) -> Any:
@@ -222,7 +232,7 @@ async def _stoppable(tool: Tool, arguments: Mapping[str, Any], call: Call, secon
         )
 
     try:
-        return await await_or_abandon(tool.execute(arguments, call), call.grace, abandoned, seconds)
+        return await await_or_abandon(_execute(tool, arguments, call), call.grace, abandoned, seconds)
     except UseTookTooLong as error:
         raise TookTooLong(
             f"{tool.name} took longer than {seconds:g} s and was stopped",
