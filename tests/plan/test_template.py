@@ -329,3 +329,84 @@ def test_the_short_way_of_reading_templates_sees_what_jinja_sees(text: str) -> N
     assert (syntax_problem(text) is None) == (syntax_problem(in_full) is None)
     if syntax_problem(text) is None:
         assert references(text) == references(in_full)
+
+
+# ── Bounds ───────────────────────────────────────────────────────────────────────────────────────────
+
+DOUBLED = "{% set x = [1] %}" + "{% set x = [x, x] %}" * 40
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+        "{% for a in range(100000) %}{% for b in range(100000) | map('string') %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+        "{% for a in [[],[]] recursive %}{% if loop.depth < 40 %}{{ loop([[],[]]) }}{% endif %}{% endfor %}",
+        "{% macro f() %}{{ caller() }}{{ caller() }}{% endmacro %}"
+        + "{% call f() %}" * 40
+        + "a"
+        + "{% endcall %}" * 40,
+        "{% set x = range(100000) * 80 %}{% for i in range(1000) %}{{ x | sort | length }}{% endfor %}",
+        "{% set x = range(100000) * 80 %}{% for i in range(1000) %}{{ 'a' in x }}{% endfor %}",
+        "{% for a in range(100000) %}{{ 'a' * 8000000 }}{% endfor %}",
+        "{% for a in range(90000) %}" + "a" * 100_000 + "{% endfor %}",
+        "{{ ('ab ' * 2000000) | wordwrap(1) | length }}x",
+    ],
+)
+def test_b5_a_template_that_computes_without_end_is_refused(template: str) -> None:
+    assert "it computes too long: a template may take 1,000,000 turns of its loops" in refused(template)
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% set x = 'a' %}" + "{% set x = x + x %}" * 40, "67,108,864 characters"),
+        ("{% set x = 'a' %}" + "{% set x = x ~ x %}" * 40, "67,108,864 characters"),
+        (DOUBLED + "{{ x }}", "a list may have 10,000,000 values"),
+        (DOUBLED + "{{ x | string | length }}", "a list may have 10,000,000 values"),
+        ("{% set x = 99999999 %}" + "{% set x = x * x %}" * 40, "a number in a template may not be so long"),
+        ("{{ '%999999999d' % 1 }}x", "format a value to more than 1,000,000"),
+        ("{{ '%*d' % (999999999, 1) }}x", "format a value to more than 1,000,000"),
+        ("{{ '%999999999d' | format(1) }}x", "format a value to more than 1,000,000"),
+        ("{{ '{:>999999999}'.format(1) }}x", "format a value to more than 1,000,000"),
+        ("{{ '{:>{}}'.format(1, 999999999) }}x", "format a value to more than 1,000,000"),
+        ("{{ ('{0}' * 1000).format('a' * 8000000) }}x", "67,108,864 characters"),
+        ("{{ 'a'.center(999999999) }}x", "67,108,864 characters"),
+        ("{{ 'a' | center(999999999) }}x", "67,108,864 characters"),
+        ("{{ 'a'.zfill(999999999) }}x", "67,108,864 characters"),
+        ("{{ '\t'.expandtabs(999999999) }}x", "67,108,864 characters"),
+        ("{{ 'a' | indent(999999999) }}x", "67,108,864 characters"),
+        ("{{ [1] | json(indent=999999999) }}x", "67,108,864 characters"),
+        ("{% set x = 'a' * 8000000 %}{{ x.replace('a', x) }}x", "67,108,864 characters"),
+        ("{% set x = 'a' * 8000000 %}{{ x | replace('a', x) }}x", "67,108,864 characters"),
+        ("{{ range(100000) | join('b' * 8000000) }}x", "67,108,864 characters"),
+        ("{{ ('b' * 8000000).join(range(1000) | map('string')) }}x", "67,108,864 characters"),
+        ("{{ [1] | slice(999999999) | list }}x", "67,108,864 characters"),
+        ("{{ ([[1]] * 100000) | sum(start=[]) | length }}x", "67,108,864 characters"),
+        ("{{ 1.5 | round(999999999) }}x", "67,108,864 characters"),
+        ("{{ (1).to_bytes(999999999, 'big') | length }}x", "67,108,864 characters"),
+    ],
+)
+def test_b5_what_a_template_would_make_too_long_is_refused_before_it_is_made(template: str, reason: str) -> None:
+    tracemalloc.start()
+    try:
+        assert reason in refused(template)
+        assert tracemalloc.get_traced_memory()[1] < 256 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("template", "made"),
+    [
+        ("{% for a in range(100000) %}{{ a | string | trim }}{% endfor %}", 488_890),
+        ("{% for a in range(100000) if a is odd %}{{ loop.last }}{% endfor %}", 250_000 - 1),
+        ("{% set x = range(100000) * 2 %}{{ x | sort | unique | join(' ') }}", 588_889),
+        ("{{ ('a' * 8000000) | replace('a', 'bb') | upper }}x", 16_000_001),
+        ("{{ '%-9s|' % 'a' }}{{ '{:>9}'.format('b') }}{{ ', '.join(['a', 'b']) }}{{ 'a'.ljust(7) }}", 30),
+        ("{% for a in range(3) recursive %}{% if a is number %}{{ loop([[]]) }}{% endif %}.{% endfor %}", 6),
+    ],
+)
+def test_b5_templates_with_much_to_do_are_filled_in(template: str, made: int) -> None:
+    assert len(render(template)) == made

@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, TemplateSyntaxError, Undefined, nodes, pass_context
-from jinja2.exceptions import SecurityError, UndefinedError
+from jinja2.exceptions import UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from windlass.plan.template import StepOutputs
+from windlass.plan.template_work import bound, check_call, check_operator, count_filters, count_printed
 
 __all__ = ["UNREADABLE", "Undefined", "UndefinedError", "chain", "environment", "is_scalar", "names_in"]
-
-MAX_TEXT = 8 * 1024 * 1024
-"""Longest text (or list) that arithmetic inside a template may make."""
 
 UNREADABLE = (TemplateSyntaxError, SyntaxError, RecursionError, ValueError, OverflowError, MemoryError)
 """Exceptions by which Jinja2, or Python beneath it, rejects a template."""
@@ -27,7 +25,7 @@ UNREADABLE = (TemplateSyntaxError, SyntaxError, RecursionError, ValueError, Over
 
 class _Environment(ImmutableSandboxedEnvironment):
     # `"x" * 10**10` in a template would take the engine's memory before any limit could act.
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"*", "**", "+", "%"})
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         # `output.items` means the key "items" of the data, not a method of dict; `steps.__class__` is a step.
@@ -48,14 +46,15 @@ class _Environment(ImmutableSandboxedEnvironment):
                 raise TemplateSyntaxError("a template of a plan cannot take in a file", found.lineno)
         return tree
 
+    def _generate(self, source: nodes.Template, *args: Any, **named: Any) -> str:
+        return super()._generate(bound(source), *args, **named)
+
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**":
-            raise SecurityError("powers are not available in templates")
-        for sized, count in ((left, right), (right, left)):
-            too_long = isinstance(sized, str | list | tuple) and isinstance(count, int)
-            if too_long and len(sized) * count > MAX_TEXT:
-                raise SecurityError("a template may not repeat text to more than 8 MiB")
+        check_operator(operator, left, right)
         return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Any, function: Any, /, *args: Any, **named: Any) -> Any:
+        return super().call(context, function, *check_call(function, args, named), **named)
 
 
 def environment(as_text: Callable[[Any], str], filters: dict[str, Callable[..., Any]]) -> Environment:
@@ -63,7 +62,10 @@ def environment(as_text: Callable[[Any], str], filters: dict[str, Callable[..., 
 
     @pass_context
     def finalize(_context: Any, value: Any) -> Any:
-        return value if isinstance(value, Undefined) else as_text(value)
+        if isinstance(value, Undefined):
+            return value
+        count_printed(value)
+        return as_text(value)
 
     # Unoptimized, and with a finalizer that asks for a context, nothing is computed while a template is only
     # checked: `{{ "%999999999d" % 1 }}` would use up the memory of the checking process.
@@ -79,6 +81,7 @@ def environment(as_text: Callable[[Any], str], filters: dict[str, Callable[..., 
         # The same plan must always render the same; and filters for HTML have no place in arguments.
         env.filters.pop(impure, None)
     env.filters |= filters
+    count_filters(env.filters)
     env.globals.clear()
     env.globals["range"] = lambda *args: list(range(*args)[:100_000])
     return env

@@ -10,6 +10,7 @@ from windlass.plan.jinja import Undefined
 from windlass.plan.schema import kind_of
 from windlass.plan.storable import unique_keys
 from windlass.plan.template import as_text
+from windlass.plan.template_work import MOST_TEXT, counted, spend
 
 __all__ = ["plain_value"]
 
@@ -28,14 +29,11 @@ def plain_value(value: Any) -> Any:
         case float() if math.isfinite(value):
             return value
         case Mapping():
+            spend(len(value))
             return unique_keys([(str(as_text(plain_value(key))), plain_value(inner)) for key, inner in value.items()])
         case Iterable() if not isinstance(value, bytes):
-            return [plain_value(inner) for inner in value]
+            return [plain_value(inner) for inner in counted(value, 1)]
     raise ValueError(f"it gives {kind_of(value)}, which is not plain data")
-
-
-MOST_TEXT = 64 << 20
-"""Characters of a text that a template gives: it is written into the journal with the arguments of the step."""
 
 
 def _whole(text: str) -> str:

@@ -252,9 +252,11 @@ def _walk_from(value: Any, parts: list[str], start: int) -> Any:
 def _guarded(render: Callable[[], Any], text: str) -> Any:
     from windlass.plan.jinja import UndefinedError
     from windlass.plan.plain_value import plain_value
+    from windlass.plan.template_work import limited_work
 
     try:
-        return plain_value(render())
+        with limited_work():
+            return plain_value(render())
     except UndefinedError as error:
         raise TemplateProblem(f"{error.message} in {text!r}") from error
     except Exception as error:  # a filter or operator may raise anything on data it does not fit
