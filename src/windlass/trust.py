@@ -15,6 +15,7 @@ from pathlib import Path
 
 from windlass.errors import NotPermitted, UsageError
 from windlass.homes import not_saved
+from windlass.regular import read_regular
 
 __all__ = ["Trust"]
 
@@ -63,7 +64,7 @@ class Trust:
     def folders(self) -> list[str]:
         """Every trusted folder."""
         try:
-            found = json.loads(self._file.read_text())["folders"]
+            found = json.loads(read_regular(self._file))["folders"]
             if not isinstance(found, list):
                 raise TypeError("`folders` is not a list")
         except (FileNotFoundError, NotADirectoryError):

@@ -66,7 +66,7 @@ class PlanLoader:
         missing = [file for file in files if not file.is_file()]
         if missing:
             names = ", ".join(str(file) for file in missing)
-            raise UsageError(f"the plan names tool files that do not exist: {names}")
+            raise UsageError(f"the plan names tool files that are not there, or are no files: {names}")
         self._trust.require(files)
         if not files:
             return []

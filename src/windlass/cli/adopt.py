@@ -25,6 +25,7 @@ from windlass.core.events import decode
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.errors import NotPermitted, UsageError, WindlassError
+from windlass.regular import read_regular
 
 __all__ = ["register"]
 
@@ -132,7 +133,10 @@ def _read(home: Path) -> _Content:
     from windlass.homes import database_of, home_id
 
     config = home / "config.toml"
-    settings = config.read_text(errors="replace") if config.exists() else ""
+    try:
+        settings = read_regular(config).decode(errors="replace") if config.exists() else ""
+    except OSError as error:
+        raise NotPermitted(f"{config} cannot be read: {error.strerror}") from error
     if not database_of(home):
         return _Content([], settings, same_home=True)
     with _copied(home) as db:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.session import CommandEnd, Home, say, suggest, with_engine
 from windlass.errors import UsageError
+from windlass.regular import read_regular
 
 if TYPE_CHECKING:
     from windlass.engine.engine import Engine
@@ -89,7 +90,10 @@ def _new(file: Path, text: str) -> None:
 
 def _ignore(file: Path) -> None:
     """Keep the home out of git."""
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    try:
+        text = read_regular(file).decode() if file.exists() else ""
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
     if {".windlass", ".windlass/", "/.windlass", "/.windlass/"}.isdisjoint(line.strip() for line in text.splitlines()):
         with file.open("a", encoding="utf-8") as stream:
             stream.write(("" if not text or text.endswith("\n") else "\n") + ".windlass/\n")

@@ -30,6 +30,7 @@ from windlass.cli.session import Home, Yes, attended, print_json, say, say_lines
 from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 from windlass.redact import Redactor
+from windlass.regular import read_regular
 from windlass.visible import one_line
 
 __all__ = ["ClientProgram", "install", "register"]
@@ -215,7 +216,7 @@ def _command(user: bool, home: str | None) -> list[str]:
 
 def _read(entry: ClientEntry) -> tuple[str, dict[str, Any]]:
     try:
-        text = entry.file.read_text(encoding="utf-8")
+        text = read_regular(entry.file, 256 << 20).decode()
     except FileNotFoundError:
         return "", dict(entry.new)
     except (OSError, UnicodeDecodeError) as error:

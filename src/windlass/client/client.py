@@ -27,6 +27,7 @@ from windlass.client.errors import Refused, Unreachable, refusal
 from windlass.errors import Category, UsageError
 from windlass.homes import find_home
 from windlass.plan.model import Plan
+from windlass.regular import read_regular
 
 if TYPE_CHECKING:
     import httpx2
@@ -66,7 +67,7 @@ class Client:
         address, token = _read_address(folder), folder / "server.token"
         if not address or not token.exists():
             raise UsageError(f"no server runs for the home {folder}", advice=("start one: windlass serve",))
-        return cls(address, token.read_text().strip(), **options)
+        return cls(address, read_regular(token).decode().strip(), **options)
 
     async def __aenter__(self) -> Client:
         import httpx2
@@ -337,7 +338,7 @@ def _part(name: str) -> str:
 def _read_address(home: Path) -> str:
     """Address of the running server; empty if there is none."""
     try:
-        told = json.loads((home / "server.lock").read_text())
+        told = json.loads(read_regular(home / "server.lock"))
     except (OSError, ValueError):
         return ""
     return str(told.get("address", "")) if isinstance(told, dict) else ""

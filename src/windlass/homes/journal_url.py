@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from windlass.errors import UsageError
 from windlass.homes.names import user_folder
+from windlass.regular import read_regular
 
 __all__ = ["PostgresUrl", "find_journal", "is_postgres"]
 
@@ -32,7 +33,7 @@ def find_journal(env: Mapping[str, str] = os.environ) -> PostgresUrl | None:
     given = env.get("WINDLASS_JOURNAL", "")
     if not given:
         try:
-            text = (user_folder(env) / "config.toml").read_text(encoding="utf-8")
+            text = read_regular(user_folder(env) / "config.toml").decode()
         except (OSError, UnicodeDecodeError, UsageError):
             return None
         if "journal" not in text:

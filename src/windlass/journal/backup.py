@@ -43,6 +43,7 @@ from windlass.journal.database import translate
 from windlass.journal.deepcheck import DeepCheck, Fault, check_home
 from windlass.journal.outbox import drop_unsent
 from windlass.journal.schema import open_database
+from windlass.regular import open_regular
 from windlass.version import __version__
 
 __all__ = [
@@ -228,7 +229,7 @@ class _Manifest(msgspec.Struct, frozen=True):
 def is_backup(path: Path) -> bool:
     """Tell whether the file is a zip, by its first bytes: checkpoint files are not."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(4) == b"PK\x03\x04"
     except OSError:
         return False

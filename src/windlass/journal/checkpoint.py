@@ -34,6 +34,7 @@ from windlass.core.state import fold
 from windlass.errors import UsageError
 from windlass.ids import is_id
 from windlass.journal.database import translate
+from windlass.regular import read_regular
 from windlass.removal import remove_tree
 
 __all__ = ["BadCheckpoint", "CheckpointFolder", "read_checkpoint"]
@@ -199,7 +200,7 @@ def read_checkpoint(path: Path) -> list[Event]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise BadCheckpoint(f"{path} is larger than a checkpoint may be ({MAX_BYTES} bytes)")
-        content = path.read_bytes()
+        content = read_regular(path, MAX_BYTES)
     except OSError as error:
         raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
     _check(path, content)

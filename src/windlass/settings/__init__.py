@@ -19,6 +19,7 @@ from windlass.errors import UsageError
 from windlass.homes import user_folder
 from windlass.homes.journal_url import PostgresUrl
 from windlass.plan.quantities import Duration, Wait
+from windlass.regular import read_regular
 from windlass.runtimes import RUNTIMES, RuntimeName
 from windlass.settings.project import FREE, RULES, stricter
 from windlass.settings.tables import (
@@ -246,10 +247,13 @@ def _checked(given: Mapping[str, Any], origin: str | Mapping[str, str], problems
 
 def _read(path: Path, problems: list[str], text: str | None = None) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8") if text is None else text
+        text = read_regular(path).decode() if text is None else text
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        problems.append(f"{path}: {error.strerror}")
+        return {}
+    except UnicodeDecodeError as error:
         problems.append(f"{path}: {error}")
         return {}
     import tomllib  # most homes have no file

@@ -21,6 +21,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from windlass.errors import UsageError
 from windlass.homes import not_saved, user_folder
+from windlass.regular import read_regular
 
 __all__ = ["add_allowed", "change_file", "with_added", "with_value", "without_value"]
 
@@ -62,10 +63,12 @@ def _change(
     target = file.resolve()  # a link to the real file stays one
     with _locked(file.with_name(f".{file.name}.lock")):
         try:
-            old, mode = target.read_bytes().decode(), target.stat().st_mode & 0o777
+            old, mode = read_regular(target).decode(), target.stat().st_mode & 0o777
         except FileNotFoundError:
             old, mode = "", 0o600
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise UsageError(f"nothing was saved: {file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
             raise UsageError(f"nothing was saved: {file}: {error}") from error
         new = change(old)
         if new is None:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from windlass.guarded import GUARDED
 from windlass.ports import AgentRequest, Permissions, account_name
+from windlass.regular import read_regular
 from windlass.runners.result_form import tool_form
 from windlass.runners.tool_server import SERVER
 
@@ -189,9 +190,8 @@ def credentials(engine: Mapping[str, str]) -> bool:
     if os.path.exists(os.path.join(home, ".credentials.json")):
         return True
     try:
-        with open(os.path.join(home, "settings.json"), encoding="utf-8") as settings:
-            return "apiKeyHelper" in settings.read()
-    except (OSError, UnicodeDecodeError):
+        return b"apiKeyHelper" in read_regular(os.path.join(home, "settings.json"))
+    except OSError:
         return False
 
 
@@ -209,8 +209,7 @@ def _login(env: Mapping[str, str]) -> str | None:
     """The id of the account that is logged in, as Claude Code itself keeps it; None if there is none."""
     folder = env.get("CLAUDE_CONFIG_DIR") or env.get("HOME") or ""
     try:
-        with open(os.path.join(folder, ".claude.json"), encoding="utf-8") as file:
-            found = json.load(file)["oauthAccount"]["accountUuid"]
+        found = json.loads(read_regular(os.path.join(folder, ".claude.json"), 256 << 20))["oauthAccount"]["accountUuid"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return found if isinstance(found, str) else None

@@ -15,6 +15,7 @@ from typing import Any
 
 from windlass import jsonc
 from windlass.ports import account_name
+from windlass.regular import read_regular
 
 __all__ = [
     "NEEDED",
@@ -132,9 +133,8 @@ def _kept(provider: str, env: Mapping[str, str]) -> str | None:
     """The key or the account that `opencode auth login` has kept. The tokens of a login change, and name no account."""
     folder = env.get("XDG_DATA_HOME") or os.path.join(env.get("HOME", ""), ".local/share")
     try:
-        with open(os.path.join(folder, "opencode", "auth.json"), encoding="utf-8") as file:
-            found = json.load(file)[provider]
-            kept = found.get("key") or found.get("accountId")
+        found = json.loads(read_regular(os.path.join(folder, "opencode", "auth.json")))[provider]
+        kept = found.get("key") or found.get("accountId")
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return kept if isinstance(kept, str) else None
