@@ -15,7 +15,7 @@ import pytest
 from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode, opencode_binary
 
-from windlass.ports import Answer, Permissions
+from windlass.ports import Answer, Permissions, ToolSpec
 from windlass.runners.opencode.server import events
 from windlass.testing import Reply
 
@@ -90,6 +90,21 @@ async def test_a8_a_server_that_hangs_is_ended_by_an_interrupt_and_replaced(
         assert server not in bench.servers
         assert (await bench.runner.run(bench.request("next"), FakeHost())).output == "a new one"
         model.check()
+
+
+async def test_a8_an_interrupted_turn_with_tools_of_the_engine_keeps_its_conversation_when_the_server_hangs(
+    bench: Bench, eventually: Eventually
+) -> None:
+    request, tool = bench.request("go"), ToolSpec("code", "Run a program.", {"type": "object"})
+    host = FakeHost(tools=[tool])
+    async with bench.model(bash("sleep 1007")):
+        running = asyncio.create_task(bench.runner.run(request, host))
+        await eventually(lambda: bench.processes("sleep 1007"))
+        (server,) = bench.servers
+        os.kill(server, signal.SIGSTOP)
+        await bench.runner.interrupt(request.id)
+        result = await running
+    assert (result.interrupted, result.failure, result.session) == (True, None, host.sessions[0])
 
 
 async def test_a3_an_interrupt_of_a_run_that_is_not_there_does_nothing(bench: Bench) -> None:

@@ -1,8 +1,9 @@
 """The environment of OpenCode's processes, and the folder settings that they may read (A3, A8).
 
 Allow-listed: the request's own variables, and by name those that OpenCode and its providers need. A folder that is not
-trusted brings nothing of its own along: no opencode.json (providers, MCP commands), no .opencode (plugins, tools), no
-language servers or formatters out of its node_modules.
+trusted brings nothing of its own along: no opencode.json (providers, MCP commands), no .opencode (agents, tools), no
+language servers or formatters out of its node_modules. What OpenCode loads of a folder whatever it is told
+(`unstoppable_setting`), keeps it from working in that folder at all.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = [
     "marked_folder",
     "modern_environment",
     "picked_environment",
+    "unstoppable_setting",
 ]
 
 PREFIXES = ("OPENCODE_", "XDG_", "ANTHROPIC_", "OPENAI_", "AZURE_", "AWS_", "GOOGLE_", "CLOUDFLARE_", "VERTEX_")
@@ -94,6 +96,41 @@ def folder_settings(workdir: Path, *, legacy: bool = False) -> list[Path]:
     names = (".opencode.json",) if legacy else ("opencode.json", "opencode.jsonc", ".opencode")
     places = [workdir] if legacy else [workdir, *workdir.parents]
     return [place / name for place in places for name in names if (place / name).exists()]
+
+
+UNSTOPPABLE = ("plugin", "plugins", "reference", "references")
+"""Keys of a settings file that OpenCode obeys whatever it is told: it imports plugins, and fetches repositories."""
+
+
+def unstoppable_setting(workdir: Path, user: str) -> Path | None:
+    """Find a file of the folder, or of one around it, that takes effect in spite of OPENCODE_DISABLE_PROJECT_CONFIG.
+
+    OpenCode has two loaders of settings. The second one, which comes with the first use of a tool, does not know that
+    variable. `user` is the home of the user, where they keep plugins of their own.
+    """
+    workdir, own = workdir.resolve(), Path(user).resolve() if user else None
+    for place in (workdir, *workdir.parents):
+        if place == own:
+            continue
+        for folder in (place / ".opencode" / "plugin", place / ".opencode" / "plugins"):
+            if found := next((path for ending in ("js", "ts") for path in sorted(folder.glob(f"*.{ending}"))), None):
+                return found
+        for settings in (place, place / ".opencode"):
+            for name in ("opencode.json", "opencode.jsonc"):
+                if _is_unstoppable(settings / name):
+                    return settings / name
+    return None
+
+
+def _is_unstoppable(settings: Path) -> bool:
+    """Tell whether a settings file has one of the keys, or cannot be read, so that nobody knows."""
+    try:
+        found = jsonc.parse(settings.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError, RecursionError):
+        return True
+    return not isinstance(found, dict) or any(found.get(key) for key in UNSTOPPABLE)
 
 
 def picked_environment(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, str]:

@@ -31,6 +31,7 @@ __all__ = [
     "refused",
     "session_lost",
     "too_many_turns",
+    "untrusted_plugin",
     "untrusted_settings",
 ]
 
@@ -169,6 +170,16 @@ def untrusted_settings(found: str, version: str) -> Failure:
             "look at it; if you trust this folder: windlass trust DIR",
             f"a newer OpenCode can: {OPEN_CODE.install}",
         ),
+        elsewhere=True,
+    )
+
+
+def untrusted_plugin(found: str, version: str) -> Failure:
+    return Failure(
+        Category.PERMISSION,
+        f"{OPEN_CODE.name}: {found} would take effect, the folder is not trusted, and OpenCode {version} cannot leave"
+        " plugins and references out",
+        advice=("look at it; if you trust this folder: windlass trust DIR",),
         elsewhere=True,
     )
 

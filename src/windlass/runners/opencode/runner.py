@@ -14,7 +14,12 @@ from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Medi
 from windlass.runners import RunnerDeps
 from windlass.runners.opencode import failures
 from windlass.runners.opencode.engine_tools import EngineTools
-from windlass.runners.opencode.environment import account, folder_settings, modern_environment
+from windlass.runners.opencode.environment import (
+    account,
+    folder_settings,
+    modern_environment,
+    unstoppable_setting,
+)
 from windlass.runners.opencode.legacy import LegacyTurn
 from windlass.runners.opencode.oneshot import OneShotTurn, leaves_project_settings_out
 from windlass.runners.opencode.probe import Contract, OpenCodeProgram, Probe
@@ -151,6 +156,11 @@ class OpenCodeRunner(RunnerHooks, Runner):
             advice = (program.advice,) if program.advice else ()
             failure = Failure(Category.CONFIGURATION, f"{self.name}: {program.detail}", advice=advice, elsewhere=True)
             return AgentResult(failure=failure, session=request.session)
+        if program.contract != "legacy" and not request.trusted:
+            home = {**self._env, **request.env}.get("HOME", "")
+            if (found := unstoppable_setting(request.workdir, home)) is not None:
+                failure = failures.untrusted_plugin(str(found), program.version)
+                return AgentResult(failure=failure, session=request.session)
         if program.contract == "serve":
             return await self._serve(program, request, host)
         messages, how = host.told(), request.opening

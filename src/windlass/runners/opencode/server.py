@@ -131,6 +131,10 @@ class OpenCodeServer:
         self, method: str, path: str, *, directory: str, body: Any = None, timeout: float = ANSWER
     ) -> httpx2.Response:
         """One request about a folder. httpx2.HTTPError: it was not answered."""
+        import httpx2
+
+        if self.client.is_closed:  # by `stop`, which another task of the turn may have called meanwhile
+            raise httpx2.ConnectError("the server was ended")
         return await self.client.request(method, path, params={"directory": directory}, json=body, timeout=timeout)
 
     async def clear(self, folder: str) -> None:
