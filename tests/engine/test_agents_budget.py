@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,33 @@ async def test_e1_an_agent_that_passes_a_limit_is_stopped_and_goes_on_once_more_
     assert state.steps["work"].failures is None, "no retry was counted"
     answered = [event for event in await world.events(state.id) if isinstance(event, ev.BudgetAnswered)]
     assert [(event.allow, event.scope, event.by) for event in answered] == [(True, scope, "me")]
+
+
+class Slow(ScriptedRunner):
+    """A runtime that is told to stop when its next call has begun, which is paid for."""
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        result = await super().run(request, host)
+        usage = Usage(usd=5.0 * result.interrupted, tokens_in=100_000 * result.interrupted)
+        return replace(result, usage=usage)
+
+
+@pytest.mark.parametrize(("unit", "cost"), [("usd", 5.0), ("tokens", 100_000)])
+async def test_e1_the_new_limit_that_is_offered_covers_a_call_that_was_under_way(
+    project: Project, ledger: Ledger, unit: str, cost: float
+) -> None:
+    limit, passed = (1.0, spends(1.5)) if unit == "usd" else (30_000, spends(0.0, 40_000))
+    runner = Slow([Turn(moves=passed.moves).hang(), done("whole")], name="cli")
+    world = AgentWorld(project, runner, ledger=ledger)
+    async with world.engine() as engine:
+        execution = await engine.start(plan(budget={unit: limit}))
+        told = await asked(execution)
+        assert told.needed is not None
+        assert told.needed > cost
+        assert ("$5.00 spent" if unit == "usd" else "100,000 tokens spent") in str(told.question)
+        await engine.allow_budget(execution.id, **{unit: told.needed}, scope="execution", step="work", by="me")
+        state = await execution.wait()
+    assert (state.status, state.steps["work"].output) == ("completed", "whole")
 
 
 @pytest.mark.parametrize("unit", ["usd", "tokens"])

@@ -469,7 +469,7 @@ class AgentAttempt:
                 host.text(result.output)
             return result.output
         if host.held is not None:
-            raise host.held
+            raise reservation.restated(host.held) if isinstance(host.held, Held) else host.held
         failure = result.failure
         if failure is None:
             failure = Failure(Category.TRANSIENT, f"{runtime} stopped before the task was done", elsewhere=True)

@@ -78,6 +78,8 @@ class BudgetReservation:
     """The runtime asks before each call: between two calls only the usage so far is reserved."""
     warned: bool = False
     noted: bool = False
+    refusal: ReservationRefused | None = None
+    """The limit that a person is asked about."""
 
     @property
     def _proceeds(self) -> bool:
@@ -276,11 +278,16 @@ class BudgetReservation:
 
     async def settle(self, usage: Usage) -> None:
         """Record the attempt's cost, and say which limits are passed by now."""
+        self.used = usage
         await self.ledger.settle(self.charge, self.clock.now(), usage)
         scopes = self.scopes()
         if scopes and (usage.tokens_in or usage.tokens_out or usage.usd != 0.0):
             for standing in await self.ledger.standing(scopes):
                 self._tell_overrun(standing)
+
+    def restated(self, held: Held) -> Held:
+        """Give the question with all that the attempt has cost: a call may have been under way when it was asked."""
+        return held if self.refusal is None or held.until is not None else self._question(self.refusal)
 
     def run_out(self, message: str) -> Held | None:
         """The runtime held itself to its allowance: the limit that this came from, or None when it was none of ours."""
@@ -298,6 +305,7 @@ class BudgetReservation:
         return refusal.limit - refusal.spent - _in(self._spent, refusal.unit) < LEAST[refusal.unit]
 
     def _question(self, refusal: ReservationRefused) -> Held:
+        self.refusal = refusal
         spent = refusal.spent + _in(self._spent, refusal.unit)
         more = refusal.limit or (1.0 if refusal.unit == "usd" else 100_000)
         needed = max(max(refusal.limit, spent) + more, spent + LEAST[refusal.unit])
