@@ -111,3 +111,17 @@ async def test_a5_opencode_tells_a_model_that_takes_no_images(bench: Bench) -> N
     assert result.success, result
     assert encoded(IMAGE) not in json.dumps(model.requests[0].messages)
     assert "does not support image input" in json.dumps(model.requests[0].messages)
+
+
+@needs_opencode
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a3_an_image_that_opencode_reads_is_named_in_the_transcript(bench: Bench) -> None:
+    folder, host = bench.folder(), FakeHost()
+    (folder / "shot.png").write_bytes(PIXEL)
+    read = Reply.use("read", {"filePath": str(folder / "shot.png")})
+    async with bench.model(read, Reply.say("a red dot")) as model:
+        result = await bench.runner.run(bench.request("look at it", workdir=folder, model=SEEING), host)
+        model.check()
+    assert result.success, result
+    (returned,) = host.returns
+    assert returned.text.splitlines()[-1] == "[image/png]"

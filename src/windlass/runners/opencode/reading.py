@@ -7,7 +7,7 @@ Parts come again and again as they grow; each is passed on once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -215,6 +215,7 @@ class Reading:
         if (status := state.get("status")) in ("completed", "error") and key not in self._spoken:
             self._spoken.add(key)
             result = str(state.get("output" if status == "completed" else "error") or "")
+            result = "\n".join(filter(None, (result, *_attached(state.get("attachments")))))
             self._host.returned(str(part.get("callID") or key), tool, result, failed=status == "error")
         if state.get("status") == "error" and str(state.get("error")).startswith(DENIED):
             self.denied.append(tool)
@@ -250,6 +251,13 @@ class Reading:
                 self._pass_on(message)
                 self._host.spoke("", usage=told)
         self._host.usage(self.usage())
+
+
+def _attached(attachments: Any) -> Iterator[str]:
+    """Name the images and other files of a tool's result by their types."""
+    for file in attachments if isinstance(attachments, list) else ():
+        if isinstance(file, Mapping):
+            yield f"[{str(file.get('mime') or 'file')[:WIDTH]}]"
 
 
 def _ended(part: Mapping[str, Any]) -> bool:
