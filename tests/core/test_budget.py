@@ -64,6 +64,8 @@ def test_e1_tokens_are_held_like_dollars() -> None:
     assert refusal is not None
     assert refusal == ("step", "tokens", 100, 50, 10, 41)
     assert admit(Amount(tokens=100), [(scope, Amount(usd=1.0), Amount(usd=1.0))]) is None
+    unknown = admit(Amount(usd=1.0), [(scope, Amount(tokens=100), NOTHING)])
+    assert unknown == ("step", "tokens", 100, 100, 0, 0), "nobody knows how many it wants"
 
 
 def test_e1_every_scope_and_unit_must_have_room_and_the_first_without_is_named() -> None:

@@ -18,6 +18,7 @@ from windlass.core.call_summary import LONGEST, call_summary
         ({"line": "make  all\n make test"}, "make all make test"),
         ({"size": "größe", "at": 1}, '{"size": "größe", "at": 1}'),
         ({"path": "x" * LONGEST}, "x" * LONGEST),
+        ({"line": "x    " * LONGEST}, ("x " * LONGEST)[: LONGEST - 1] + "…"),
         ({"path": "x" * (LONGEST + 1)}, "x" * (LONGEST - 1) + "…"),
     ],
 )

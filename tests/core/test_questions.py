@@ -80,3 +80,13 @@ def test_h1_resources_add_up_and_what_is_not_known_is_never_0() -> None:
     assert summed([None]) is None
     assert Resources(received=0).plus(Resources(received=3)) == Resources(received=3)
     assert msgspec.json.encode(Resources(cpu=0.5)) == b'{"cpu":0.5}'
+
+
+def test_c6_an_approved_step_whose_outcome_is_unknown_has_no_open_request_for_approval() -> None:
+    run = Simulation(plan_of({"id": "pay", "approve": "always", "effect": "once"}), hold=True)
+    run.start()
+    assert list(open_questions(run.state)) == ["pay"]
+    run.approve("pay")
+    run.crash()
+    run.resume()
+    assert (list(run.state.questions), open_questions(run.state)) == (["pay"], {})

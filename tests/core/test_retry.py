@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core_plans import attempts_of, plan_of
 
-from windlass.core.retry import LONGEST_WAIT, allowed, backoff, outlast, retry_at
+from windlass.core.retry import allowed, backoff, outlast, patience_of, retry_at
 from windlass.errors import MODEL_API, Category, Failure
 from windlass.plan.model import Retry, Step
 from windlass.testing import Done, Fail, Script, Simulation, simulate
@@ -35,12 +35,13 @@ def test_c3_each_category_has_its_number_of_retries(category: Category, retries:
     assert [at(category, count) is not None for count in range(1, 6)] == [count <= retries for count in range(1, 6)]
 
 
-@pytest.mark.parametrize("seconds", [LONGEST_WAIT, 99_999_999_999.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("seconds", [366 * 86_400.0, 99_999_999_999.0, float("inf"), float("nan")])
 def test_c3_a_retry_after_of_years_is_taken_for_a_mistake(seconds: float) -> None:
     failure = Failure(Category.TRANSIENT, "slow", retry_after=seconds, kind=MODEL_API)
     assert at(Category.TRANSIENT, 1, retry_after=seconds) == at(Category.TRANSIENT, 1)
     assert outlast(failure, 1, Retry(), NOW, NOW + 1800, "x") == NOW + backoff(Retry(), 1, "x")
-    assert at(Category.TRANSIENT, 1, retry_after=LONGEST_WAIT - 1) == LONGEST_WAIT - 1
+    longest = 366 * 86_400.0 - 1
+    assert at(Category.TRANSIENT, 1, retry_after=longest) == longest
 
 
 @pytest.mark.parametrize(("category", "tries"), [("transient", 4), ("permission", 2), ("resource", 3), ("logic", 1)])
@@ -129,3 +130,27 @@ def test_c3_a_lost_attempt_is_no_failure_and_costs_no_retry() -> None:
 def test_c3_every_resource_retry_says_how_far_usage_is_to_be_reduced() -> None:
     run = simulate(plan_of({"id": "a", "tool": "t"}), Script({"a": [Fail("resource")]}))
     assert [started.reduced for started in run.performed] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "seconds"),
+    [
+        (Retry(), 1800.0),
+        (Retry(patience=60.0), 60.0),
+        (Retry(patience=60.0, max=0), 60.0),
+        (Retry(max=0), 0.0),
+        (Retry(patience=60.0, on=(Category.LOGIC,)), 0.0),
+    ],
+)
+def test_k1_an_agent_waits_for_its_model_api_as_long_as_its_step_says_or_else_the_settings(
+    policy: Retry, seconds: float
+) -> None:
+    assert patience_of(policy, 1800.0) == seconds
+
+
+def test_k1_the_last_try_of_a_model_api_is_at_the_end_of_the_wait_and_none_comes_after_it() -> None:
+    failure = Failure(Category.TRANSIENT, "busy", kind=MODEL_API)
+    tries = [outlast(failure, 9, Retry(), now, NOW + 70, "x") for now in (NOW, NOW + 69, NOW + 70)]
+    assert tries[0] is not None
+    assert NOW < tries[0] <= NOW + 60
+    assert tries[1:] == [NOW + 70, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from core_plans import chain, plan_of
 
@@ -27,6 +28,7 @@ def test_c1_an_execution_knows_its_driver_its_times_and_its_place_in_the_journal
 
 def test_c1_an_execution_that_waits_to_be_started_says_so_until_it_is() -> None:
     run = Simulation(chain("a"))
+    assert run.state.paused_for == "", "nothing holds it"
     run.start()
     created, started, *_ = run.journal
     assert isinstance(created, ev.ExecutionCreated)
@@ -275,3 +277,21 @@ def test_c8_the_time_in_which_a_driver_has_not_begun_what_is_ready_is_none_in_wh
         answer = ev.ApprovalAnswered(now + 100, "a", asked.digest, True, "ada")
         state = fold([*events, *([] if ready else started), answer])
         assert state.held_s == (0.0 if ready else 100.0)
+
+
+def test_d4_an_event_is_written_with_no_more_than_it_says() -> None:
+    source, origin = ev.Source("plan.yaml"), ev.Origin("fork", "y")
+    written = [
+        (ev.ExecutionCreated(1.0, "x", msgspec.Raw(b"{}"), {}, "/", source, origin), CREATED),
+        (ev.UsageReported(1.0, "a", 1, ev.Usage(5, usd=0.5)), USAGE),
+    ]
+    for event, line in written:
+        assert ev.encode(event) == line
+        assert ev.decode(line) == event
+
+
+CREATED = (
+    b'{"type":"execution.created","at":1.0,"id":"x","plan":{},"inputs":{},"workdir":"/",'
+    b'"source":{"path":"plan.yaml"},"origin":{"kind":"fork","execution":"y"}}'
+)
+USAGE = b'{"type":"usage.reported","at":1.0,"step":"a","attempt":1,"usage":{"tokens_in":5,"usd":0.5}}'

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,6 +87,16 @@ def test_l1_a_clock_that_was_far_ahead_and_is_set_back_keeps_nothing_from_starti
     turns.take(NOON + year)
     assert turns.take(NOON) == []
     assert told(turns.take(NOON + 3600)) == [(13, "due")]
+
+
+@pytest.mark.parametrize(("hours", "again"), [(3, []), (4, [(13, "due")])])
+def test_l1_after_a_clock_that_was_more_than_three_hours_ahead_times_begin_again(
+    hours: int, again: list[tuple[int, str]]
+) -> None:
+    turns = Turns(overlap="allow")
+    turns.take(NOON + hours * 3600)
+    assert turns.take(NOON) == []
+    assert told(turns.take(NOON + 3600)) == again
 
 
 def test_l1_a_time_that_a_clock_ahead_has_started_does_not_come_again() -> None:
@@ -202,6 +213,7 @@ def test_l1_overlap_queue_starts_one_after_the_other() -> None:
 
 def test_l1_a_queue_has_an_end() -> None:
     turns = Turns(overlap="queue", catch_up="2d")
+    assert MOST_WAITING == 10, "as the docs say"
     found = turns.take(NOON + (MOST_WAITING + 3) * 3600)
     assert [one.status for one in found] == [DUE, *[WAITING] * MOST_WAITING, SKIPPED, SKIPPED]
 
