@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -222,6 +223,19 @@ async def test_i2_problems_of_a_plan_that_a_program_made_have_no_place_in_a_text
         with pytest.raises(PlanInvalid) as of_tasks:
             library.RunRequest(tasks=[{"id": "a", "task": "x", "depends_on": ["z"]}], tasks_file="t.yaml").load(engine)
         assert of_tasks.value.problems[0].file == "t.yaml"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (object(), "`plan` is not plain data: Encoding objects of type object is unsupported"),
+        ("bad \udcff", "`plan` is not plain data: "),
+        (math.nan, "`plan` has a number that is not finite at steps[0].with.word"),
+    ],
+)
+def test_i5_a_plan_with_a_value_that_no_journal_could_hold_is_refused(value: Any, said: str) -> None:
+    plan = {"name": "p", "inputs": {"x": None}, "steps": [{"id": "a", "tool": "greet", "with": {"word": value}}]}
+    assert refusal(plan=plan).startswith(said)
 
 
 async def test_d5_what_is_missing_is_refused_unless_it_is_to_start_anyway(project: Project) -> None:

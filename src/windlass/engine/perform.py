@@ -30,7 +30,7 @@ from windlass.plan.model import Effect
 from windlass.ports import Call, Meter, Tool, Toolbox, effect_of
 from windlass.process import MemoryPool, ProcessLost, Supervisor
 
-__all__ = ["AttemptFolders", "AttemptRunner", "Held", "Outcome", "read_back", "storable"]
+__all__ = ["AttemptFolders", "AttemptRunner", "Held", "Outcome", "not_finite", "read_back", "storable"]
 
 MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
@@ -348,7 +348,7 @@ def storable(value: Any, tool: str) -> Outcome:
         advice = ("write large results to a file and return its path",)
         return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
     # JSON makes null of NaN.
-    if b"null" in encoded and (place := _not_finite(msgspec.to_builtins(value, enc_hook=_dumped))) is not None:
+    if b"null" in encoded and (place := not_finite(msgspec.to_builtins(value, enc_hook=_dumped))) is not None:
         message = f"{tool} returned a number that is not finite{place and f' at {place}'}"
         return Outcome.failed(Failure(Category.LOGIC, message, advice=("return None or text for it",)))
     return Outcome.done(kept)
@@ -364,7 +364,7 @@ def read_back(encoded: bytes) -> Any:
     return json.loads(encoded, object_pairs_hook=unique_keys)
 
 
-def _not_finite(value: Any, place: str = "") -> str | None:
+def not_finite(value: Any, place: str = "") -> str | None:
     """The path of NaN or an infinity in the value; None if there is none."""
     if isinstance(value, float):
         return None if math.isfinite(value) else place
@@ -374,7 +374,7 @@ def _not_finite(value: Any, place: str = "") -> str | None:
         inner = [(one, f"{place}[{index}]") for index, one in enumerate(value)]
     else:
         return None
-    return next((found for one, at in inner if (found := _not_finite(one, at)) is not None), None)
+    return next((found for one, at in inner if (found := not_finite(one, at)) is not None), None)
 
 
 def _as_failure(failure: Failure, partial: Any) -> Outcome:

@@ -16,6 +16,7 @@ import msgspec
 
 from windlass.core.events import OnOverrun
 from windlass.engine.inbox import checked_limit
+from windlass.engine.perform import not_finite
 from windlass.engine.plans import LoadedPlan
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import check_data
@@ -154,8 +155,9 @@ class RunRequest:
         if isinstance(self.plan, Plan):
             return LoadedPlan(self.plan)
         if self.plan is not None:
+            text = _as_json(self.plan)
             try:
-                return engine.parse(msgspec.json.encode(self.plan).decode(), self.workdir, name="plan.json")
+                return engine.parse(text, self.workdir, name="plan.json")
             except PlanInvalid as error:
                 # The text is ours, not the client's: its lines would mislead.
                 bare = [msgspec.structs.replace(p, file="", line=None, column=None) for p in error.problems]
@@ -223,6 +225,18 @@ class RunRequest:
 
 def _listed(value: Any) -> list[Any]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
+
+
+def _as_json(plan: Mapping[str, Any]) -> str:
+    """The data of a plan as text. Raises `UsageError` for a value that would not come back from it."""
+    try:
+        encoded = msgspec.json.encode(plan)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"`plan` is not plain data: {error}") from error
+    # JSON makes null of NaN.
+    if b"null" in encoded and (place := not_finite(msgspec.to_builtins(plan))) is not None:
+        raise UsageError(f"`plan` has a number that is not finite at {place}")
+    return encoded.decode()
 
 
 def _is_json(text: str) -> bool:
