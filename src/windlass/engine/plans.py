@@ -368,8 +368,8 @@ def _held_back(step: Step, env: Mapping[str, str]) -> Iterator[str]:
 
 def _is_there(program: str, workdir: str, env: Mapping[str, str]) -> bool:
     if "/" in program:  # an earlier step may make it, where it is one of the project's own
-        inside = os.path.commonpath([os.path.join(workdir, program), workdir]) == workdir
-        return inside or os.path.exists(program)
+        place = os.path.normpath(os.path.join(workdir, program))
+        return os.path.commonpath([place, workdir]) == workdir or os.path.exists(place)
     if shutil.which(program, path=env.get("PATH", os.defpath)) is not None:
         return True
     asked = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", program]  # it knows its own commands best
