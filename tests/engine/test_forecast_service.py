@@ -239,3 +239,20 @@ def test_h1_a_tool_is_asked_for_its_time_only_with_arguments_that_it_takes() -> 
     assert _of_tool(tools, state(tool="slow")) == (7.0, 0.5)
     assert _of_tool(tools, state(tool="slow", **{"with": {"text": "{{ inputs.x }}"}})) == (None, None)
     assert _of_tool(tools, state(tool="gone")) == (None, None)
+
+
+async def test_d7_all_computing_for_a_forecast_counts_for_its_share(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(work: Any) -> tuple[Any, float]:
+        return work(), 1.0
+
+    monkeypatch.setattr(module, "_timed", timed)
+    state = await world.left_behind(PLAN, PAUSED)
+    async with world.engine() as engine:
+        await service(engine).forecast(state)
+        assert service(engine).spent_s == 3.0, "it learns, puts the steps in order, and simulates"
+        await service(engine).by_step(state)
+        assert service(engine).spent_s == 6.0
+        await service(engine).by_step(state)
+        assert service(engine).spent_s == 6.0
