@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from agent_worlds import BEGAN as NOW
 from agent_worlds import AgentWorld, agent, plan
+from waiting import wait_until_async
 
 from windlass import Call, Step, tool
 from windlass.core import events as ev
@@ -104,6 +106,9 @@ async def test_c6_a_rule_is_made_only_of_an_open_question_of_an_agent(
         assert "WINDLASS_PERMISSIONS is set" in (await refused(engine.always_rule(state.id, "work")))[0]
         monkeypatch.delenv("WINDLASS_PERMISSIONS")
         await engine.approve_always(state.id, "work", rule, by="ann")
+        allowed = engine._control._agents
+        assert allowed is not None
+        assert allowed.settings.permissions.allow == (rule,), "attempts that begin here from now on do not ask"
         said = f"step work of {state.id} is not waiting for approval"
         assert await refused(engine.always_rule(state.id, "work")) == (said, ())
 
@@ -216,6 +221,18 @@ async def test_d3_a_request_that_takes_longer_than_the_caller_waits_gives_the_st
         assert (await engine.pause(state.id, now=True, by="ann", within=0.0)).status == "running"
         (message,) = await world.journal.receive()
     assert message.body == {"kind": "pause", "now": True, "by": "ann", "reason": ""}
+
+
+async def test_d3_a_cancel_that_comes_while_another_process_pauses_is_carried_out_here(world: World) -> None:
+    other = world.journal.enlist("other")
+    state = await world.left_behind(PLAIN, ev.ExecutionPaused(NOW, "me"), ev.ExecutionResumed(NOW, other))
+    async with world.engine() as engine:
+        asked = asyncio.create_task(engine.cancel(state.id, by="ann"))
+        await wait_until_async(world.journal.receive)
+        paused = (await engine.find(state.id))._replace(status="paused")
+        await world.journal.append(state.id, state.seq, [ev.ExecutionPaused(NOW, "pause")], head=paused)
+        assert (await asked).status == "cancelled"
+    assert await world.journal.receive() == []
 
 
 # -- agents ------------------------------------------------------------------------------------------

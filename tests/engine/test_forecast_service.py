@@ -9,12 +9,14 @@ import msgspec
 import pytest
 from agent_worlds import BEGAN as NOW
 from agent_worlds import AgentWorld
+from waiting import settled, wait_until_async
 
 from windlass import Step, tool
 from windlass.core import events as ev
 from windlass.core.state import State, fold
 from windlass.engine import forecasts as module
 from windlass.engine.forecasts import Forecasts, _of_tool
+from windlass.errors import JournalError
 from windlass.plan.model import Plan
 from windlass.ports import Estimate, Tool
 from windlass.testing import FakeClock
@@ -256,3 +258,25 @@ async def test_d7_all_computing_for_a_forecast_counts_for_its_share(
         assert service(engine).spent_s == 6.0
         await service(engine).by_step(state)
         assert service(engine).spent_s == 6.0
+
+
+async def test_d7_a_journal_in_trouble_is_left_alone_for_a_while_and_another_error_ends_the_forecasts_of_one(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST", 0.001)
+    monkeypatch.setattr(module, "JOURNAL_WAIT", 3600.0)
+    tried: list[str] = []
+
+    async def make(execution: str, watched: Any) -> None:
+        tried.append(execution)
+        raise JournalError("the database is locked") if execution == "one" else ZeroDivisionError("a mistake")
+
+    async with world.engine() as engine:
+        monkeypatch.setattr(service(engine), "_make", make)
+        for name in ("one", "other"):
+            service(engine).attend_shared(name)
+        await wait_until_async(lambda: len(tried) == 2)
+        await settled()
+        assert sorted(tried) == ["one", "other"]
+        assert list(service(engine)._watched) == ["one"]
+        assert service(engine)._watched["one"].due > asyncio.get_running_loop().time() + 3000
