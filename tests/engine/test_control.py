@@ -13,7 +13,7 @@ from waiting import wait_until_async
 from windlass import Call, Step, tool
 from windlass.core import events as ev
 from windlass.engine import control
-from windlass.errors import Category, Failure, NotFound, UsageError
+from windlass.errors import Category, Failure, NotFound, ToolError, UsageError, WindlassError
 from windlass.plan.model import Plan
 from windlass.testing import FakeClock
 
@@ -263,10 +263,46 @@ async def test_f3_a_summary_of_an_agent_that_makes_no_further_call_is_refused(wo
         assert advice
 
 
+async def test_k2_only_verified_work_is_compared_with_the_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.engine.agents.staleness.StaleChecks.find", lambda *_: frozenset({"work"}))
+    own = plan(agent("work", check="true"))
+    work = (
+        ev.AttemptStarted(NOW, "work", 1, "agent", {}, "repeatable"),
+        ev.AgentBegan(NOW, "work", 1, "cli", "developer", "who", "what"),
+        ev.AgentClaimed(NOW, "work", 1, "done"),
+        ev.AgentChecked(NOW, "work", 1, 1, (ev.CheckResult("true", True, 0.1),)),
+        ev.AttemptFinished(NOW, "work", 1, "done"),
+    )
+    state = await world.left_behind(own)
+    async with world.engine() as engine:
+        assert await engine.stale(state) == frozenset()
+        for event in work:
+            state.apply(event)
+        assert await engine.stale(state) == {"work"}
+
+
+async def test_k5_changes_that_cannot_be_shown_say_why(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: Any) -> None:
+        raise ToolError("the folder is gone", category="configuration", advice=("look for it",))
+
+    monkeypatch.setattr("windlass.engine.agents.file_changes.changed_files", gone)
+    state = await world.left_behind(PLAIN)
+    async with world.engine() as engine:
+        with pytest.raises(WindlassError) as error:
+            await engine.diff(state.id)
+        assert error.value.message == "the changes cannot be shown: the folder is gone"
+        assert (error.value.failure.category, error.value.failure.advice) == (Category.CONFIGURATION, ("look for it",))
+        with pytest.raises(NotFound):
+            await engine.diff(state.id, "gone")
+
+
 async def test_h2_undoing_says_why_it_cannot_be_done(world: World) -> None:
     own = plan(agent("work"), Step(id="a", tool="count"))
     state = await world.left_behind(own, ev.ExecutionPaused(NOW, "me"))
     async with world.engine() as engine:
+        by_number: Any = 7
+        assert "`by` is text" in (await refused(engine.undo(state.id, "a", by=by_number)))[0]
+        assert "`by` is text" in (await refused(engine.workspaces(state.id, by=by_number)))[0]
         assert await refused(engine.undo(state.id, "a")) == (
             "step a is pending and can still continue, so it cannot be undone yet",
             (f"end the execution first: windlass cancel {state.id}",),

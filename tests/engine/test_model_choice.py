@@ -130,6 +130,7 @@ def test_a6_the_model_of_a_role_is_for_its_runtime_or_for_one_that_takes_any() -
     assert chosen("claude-code", role=Role("m")) == ("m", [])
     assert chosen("open-code", role=Role("m", "open-code"), usual="open-code") == ("m", [])
     assert chosen("claude-code", role=Role("m", "open-code")) == (None, [])
+    assert chosen("cli", role=Role("m", "open-code"), usual="cli") == ("m", []), "it calls any model"
     assert chosen("claude-code", role=Role("m"), model="opus") == ("opus", []), "a step comes before its role"
 
 

@@ -51,8 +51,8 @@ class StepContext:
     window: int | None
     """None: not known; then only the provider says when it is full."""
     threshold: float
-    summaries: tuple[ev.AgentSummarised, ...] = ()
-    wanted: bool = False
+    summaries: tuple[ev.AgentSummarised, ...]
+    wanted: bool
     """A person asked for a summary, and it is not made yet."""
 
     @property
