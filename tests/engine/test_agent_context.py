@@ -12,9 +12,10 @@ from windlass.core.state import State, fold
 from windlass.engine.agents.context import check_agent, context_rule, contexts
 from windlass.errors import UsageError
 from windlass.plan.model import ContextLimit, Plan
-from windlass.ports import Entry, Usage
+from windlass.ports import Entry, RunnerHooks, Usage
 from windlass.settings import ContextSettings, Settings
 from windlass.settings.tables import ContextRuleSettings, ModelContextSettings
+from windlass.testing import ScriptedRunner
 
 SETTINGS = ContextSettings(
     threshold=0.5,
@@ -122,3 +123,20 @@ def test_f3_a_view_has_the_limits_of_the_model_and_the_last_pinned_facts() -> No
         30,
     )
     assert (summary["messages"], summary["text"], summary["usd"]) == (6, "what was", 0.5)
+
+
+class Windowed(ScriptedRunner, RunnerHooks):
+    """A runtime that knows the windows of its models."""
+
+    def window(self, model: str | None) -> int | None:
+        return 1234 if model == "claude-opus-4" else None
+
+
+def test_f1_the_window_is_that_of_the_settings_else_that_of_the_runtime() -> None:
+    def window(**runners: Any) -> list[int | None]:
+        settings = (Settings(context=SETTINGS), Settings())
+        return [contexts(state_of(), [], "work", runners, given)[0].window for given in settings]
+
+    assert window(cli=Windowed(name="cli")) == [9000, 1234]
+    assert window() == [9000, None]
+    assert window(cli=ScriptedRunner(name="cli")) == [9000, None]

@@ -296,6 +296,23 @@ async def test_k5_changes_that_cannot_be_shown_say_why(world: World, monkeypatch
             await engine.diff(state.id, "gone")
 
 
+async def test_d10_an_agent_is_retried_on_a_runtime_that_there_is(world: World) -> None:
+    broken = Failure(Category.LOGIC, "broken")
+    state = await world.left_behind(
+        plan(agent("work")),
+        ev.AttemptStarted(NOW, "work", 1, "agent", {}, "repeatable"),
+        ev.AttemptFailed(NOW, "work", 1, broken),
+        ev.StepFailed(NOW, "work", broken),
+        ev.ExecutionFinished(NOW, "failed"),
+    )
+    async with world.engine() as engine:
+        said, _ = await refused(engine.retry(state.id, "work", runtime="nonsense"))
+        assert "nonsense" in said
+        assert (await engine.state(state.id)).status == "failed"
+        after = await engine.retry(state.id, "work", runtime="cli", model="m", by="ann")
+        assert (after.status, after.steps["work"].runtime, after.steps["work"].model) == ("paused", "cli", "m")
+
+
 async def test_h2_undoing_says_why_it_cannot_be_done(world: World) -> None:
     own = plan(agent("work"), Step(id="a", tool="count"))
     state = await world.left_behind(own, ev.ExecutionPaused(NOW, "me"))
