@@ -107,6 +107,7 @@ async def test_g2_a_question_that_is_given_up_before_it_was_asked_holds_up_nothi
         await asyncio.sleep(0)
     question.cancel()
     await asyncio.wait({question})
+    assert question.cancelled(), "nobody was asked"
     async with asyncio.timeout(10), tree.working():
         may_end.set()
     await first

@@ -192,8 +192,9 @@ async def test_d10_a_check_of_a_running_execution_refuses_only_a_changed_plan(pr
                 await ask
         (project.path / "go").touch()
         await execution.wait()
-        with pytest.raises(UsageError, match="is completed; there is nothing to resume"):
-            await engine.resume(execution.id)
+        for late in (engine.resume(execution.id), engine.check_redo(execution.id, [])):
+            with pytest.raises(UsageError, match="is completed; there is nothing to resume"):
+                await late
 
 
 async def test_d2_of_two_who_resume_at_once_one_gets_it(project: Project, paused: str) -> None:

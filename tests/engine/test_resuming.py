@@ -14,8 +14,9 @@ from windlass import Step, tool
 from windlass.core import events as ev
 from windlass.core.state import State, fold
 from windlass.engine.resuming import ResumeFindings, changed_plan, examine, file_digest
-from windlass.errors import CannotResume, UsageError
+from windlass.errors import CannotResume, NotPermitted, UsageError
 from windlass.plan.model import Plan
+from windlass.process import AttemptAbove
 from windlass.testing import ScriptedRunner, Turn
 from windlass.tools.built_in import Registry
 
@@ -74,6 +75,26 @@ async def test_d2_a_decision_on_a_step_that_asks_nothing_is_refused_by_the_check
         await engine.settle(state.id, "send", "fail")
         with pytest.raises(UsageError, match="send"):
             await engine.check_redo(state.id, [], decisions=["send"])
+
+
+async def test_c6_from_inside_a_step_a_resume_is_allowed_and_every_answer_with_it_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.engine.requests.attempt_behind", lambda: AttemptAbove("y", "attack"))
+    sent = Sent()
+    world = AgentWorld(project, tools=[sent.tool()])
+    state = await world.left_behind(SEND, *CUT_OFF)
+    answers: tuple[dict[str, Any], ...] = (
+        {"decisions": [ev.DecisionMade(NOW, "send", "done", "me", 7)]},
+        {"budget": [ev.BudgetAnswered(NOW, True, "me", "", "execution", 5.0)]},
+        {"accept_changes": True},
+    )
+    async with world.engine() as engine:
+        for answer in answers:
+            with pytest.raises(NotPermitted, match="only a person can answer that"):
+                await engine.resume(state.id, **answer)
+        assert len((await engine.state(state.id)).refused) == len(answers)
+        assert (await (await engine.resume(state.id, hold=False)).wait()).paused_for == "decision"
 
 
 async def test_e3_a_limit_that_comes_with_a_resume_holds_from_then_on(project: Project) -> None:
