@@ -306,6 +306,25 @@ async def test_d6_a_driver_elsewhere_is_alive_while_it_renews_its_line(
     assert not stored.alive("")
 
 
+async def test_d6_whether_drivers_are_alive_is_said_while_the_server_hangs(
+    stored: PostgresJournal, postgres: str
+) -> None:
+    presence = stored._presence
+    with psycopg.connect(postgres) as other:
+        other.execute(
+            "INSERT INTO drivers (name, host, home, seen_at) VALUES ('elsewhere', 'x', '', clock_timestamp())"
+        )
+        other.commit()
+        assert stored.alive("elsewhere")
+        other.execute("LOCK TABLE drivers IN ACCESS EXCLUSIVE MODE")
+        presence._seen_at -= 60
+        assert [stored.alive("elsewhere") for _ in range(1000)] == [True] * 1000
+        assert not stored.alive("nobody")
+    assert presence._looking is not None
+    await asyncio.wrap_future(presence._looking)
+    assert not presence.stale
+
+
 async def test_d6_the_death_of_a_driver_on_this_machine_is_known_at_once(
     stored: PostgresJournal, postgres: str, tmp_path: Path
 ) -> None:

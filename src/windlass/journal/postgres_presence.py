@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,9 @@ LEASE = 15.0
 """Seconds after which a driver that does not renew its line is taken for dead."""
 RENEWED = LEASE / 5
 PATIENCE = 2.0
-"""Seconds to wait for the server: `alive` is asked on the event loop, and a line is renewed again soon."""
+"""Seconds to wait for the server: a line is renewed again soon, and so is the list of drivers read."""
+MOMENT = 0.25
+"""Seconds that `alive` waits for a newer list: it is asked on the event loop. It waits longer for the first one."""
 FRESH = 0.5
 """Seconds for which the list of drivers is believed."""
 
@@ -62,6 +65,7 @@ class LeasedPresence:
         self._mine: list[str] = []
         self._seen: dict[str, _SeenDriver] = {}
         self._seen_at = float("-inf")
+        self._looking: Future[None] | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -82,17 +86,38 @@ class LeasedPresence:
     def alive(self, driver: str) -> bool:
         if driver in self._mine:
             return True
-        if time.monotonic() - self._seen_at > FRESH:
-            try:
-                self._db.read(self.look)
-            except JournalError:  # nobody is taken for dead because the server does not answer
-                return driver in self._seen or not self._seen
+        if self.stale and not self._looked():  # nobody is taken for dead because the server does not answer
+            return driver in self._seen or not self._seen
         found = self._seen.get(driver)
         if found is None:
             return False
         if found.host == self._host and not Presence(Path(found.home) / "drivers").alive(driver):
             return False
         return found.fresh
+
+    def _looked(self) -> bool:
+        """Have a thread read the list of drivers, and wait a moment for it; false if it is not there by then.
+
+        The server may hang, and so may the renewal of a line, which has the same session.
+        """
+        if self._looking is not None and not self._looking.done():
+            return False  # it was waited for
+        looking: Future[None] = Future()
+        self._looking = looking
+
+        def look() -> None:
+            try:
+                self._db.read(self.look)
+                looking.set_result(None)
+            except BaseException as error:
+                looking.set_exception(error)
+
+        threading.Thread(target=look, name="windlass-presence", daemon=True).start()
+        try:
+            looking.result(PATIENCE if self._seen_at == float("-inf") else MOMENT)
+        except (JournalError, TimeoutError):
+            return False
+        return True
 
     def look(self, db: SqlConnection) -> None:
         """Read the list of drivers."""
