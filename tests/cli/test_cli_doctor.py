@@ -197,6 +197,7 @@ def test_d9_a_journal_that_was_deleted_or_emptied_at_rest_is_told(
         for listed in ((), ("--json",)):
             assert "the journal has lost them: windlass doctor" in windlass("list", *listed).err
         assert "has lost its executions" in windlass("schedule", "list", "--json").err
+    assert "has lost its executions" in windlass("run", "plan.yaml", "--detach").err
     windlass("restore", next((project.home / "executions").glob("*.json")))
     assert "completed" in windlass("list").out
     windlass("doctor")

@@ -83,6 +83,7 @@ async def test_d9_a_server_tells_of_a_journal_that_was_deleted(project: Project,
     server = serve()
     assert "has lost its executions" in server.api.get("/api/health").json["journal"]
     await eventually(lambda: any("has lost its executions" in str(line) for line in server.log))
+    assert "has lost its executions" in server.api.get("/api/executions?status=running").json["warnings"][0]
     async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {server.token}"}, timeout=PATIENCE) as http:
         async with Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp:
             health = shown(await mcp.call_tool("engine_status", {}))["health"]

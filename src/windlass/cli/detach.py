@@ -101,7 +101,10 @@ async def resume_expired(engine: Engine) -> list[str]:
 
 
 async def offer_orphans(engine: Engine) -> None:
-    """Report executions that a dead process left behind, after those that were paused for too long (D3, D6)."""
+    """Report executions that were lost with the journal (D9), and those that a dead process left behind, after those
+    that were paused for too long (D3, D6)."""
+    if loss := await engine.journal_loss():
+        say(f"warning: {loss}")
     await resume_expired(engine)
     for head in await engine.orphans():
         suggest(f"{head.name} was cut off when its process died: windlass resume {head.id}")

@@ -276,6 +276,7 @@ class PlanEstimate(_Told):
 class ExecutionPage(_Told):
     executions: list[ExecutionLine]
     next: str | None = Field(description="The address of the next page; null on the last one.")
+    warnings: list[str] = Field(default=[], description="One, where the journal has lost all its executions.")
 
 
 class PlanName(_Told):

@@ -103,7 +103,8 @@ async def list_executions(
     # The time until a person answers is in no forecast.
     etas = await engine.etas((head for head in heads if head.id not in asks), engine.clock.now())
     lines = [_line(engine, head, etas.get(head.id)) | {"waiting": asks.get(head.id)} for head in heads]
-    return answer({"executions": lines, "next": following}, headers=headers)
+    loss = "" if heads else await engine.journal_loss()
+    return answer({"executions": lines, "next": following, **({"warnings": [loss]} if loss else {})}, headers=headers)
 
 
 def _line(engine: Engine, head: Head, eta: float | None) -> dict[str, Any]:
