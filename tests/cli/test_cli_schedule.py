@@ -59,6 +59,18 @@ def test_l1_why_answers_for_one_trigger_and_for_a_broken_plan(project: Project, 
     assert windlass("schedule", "list").err == "No scheduled plans.\n"
 
 
+def test_d9_a_restored_home_says_that_executions_were_running(project: Project, windlass: Windlass) -> None:
+    windlass("run", project.plan("steps: [{id: a, run: 'until test -e go; do sleep 0.05; done'}]"), "--detach")
+    windlass("backup", "whole.zip")
+    project.file("go", "")
+    restored = windlass("--home", "other", "restore", "whole.zip").err
+    assert "1 execution was running: `windlass serve` in this home, too, resumes those of a server" in restored
+    assert f"windlass --home {project.path / 'other'} list --status running" in restored
+    left = windlass("--home", "other", "list", "--status", "running", "--json").json[0]["id"]
+    windlass("--home", "other", "cancel", left)
+    assert not windlass("--home", "other", "list", "--status", "running", "--json").json
+
+
 def test_d9_a_restored_home_says_that_its_scheduled_plans_start_there_too(project: Project, windlass: Windlass) -> None:
     windlass("schedule", "add", project.plan(PLAN))
     windlass("backup", "whole.zip")

@@ -74,12 +74,24 @@ def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
     if made.set_aside is not None:
         say(f"the previous home was moved to {made.set_aside}")
     _warn(made.checked)
+    if running := asyncio.run(_running(made.home)):
+        counted = "1 execution was" if running == 1 else f"{running} executions were"
+        say(f"{counted} running: `windlass serve` in this home, too, resumes those of a server")
+        suggest("if the other home goes on: windlass list --status running, then for each: windlass cancel ID")
     if plans := asyncio.run(_scheduled(made.home)):
         counted = "1 plan is" if len(plans) == 1 else f"{len(plans)} plans are"
         say(f"{counted} scheduled in it, and will start from this home, too, by `windlass serve` or a tick")
         suggest("if the other home goes on: windlass schedule list, then for each: windlass schedule remove PLAN")
     suggest("next: windlass list")
     raise CommandEnd(0)
+
+
+async def _running(home: Path) -> int:
+    journal = stores_of(home).journal()
+    try:
+        return len(await journal.heads(statuses=["running"], limit=0))
+    finally:
+        await journal.close()
 
 
 async def _scheduled(home: Path) -> list[ScheduledPlan]:
