@@ -49,6 +49,12 @@ def test_d9_a_pipe_in_the_place_of_a_checkpoint_file_is_refused(project: Project
     assert "pipe cannot be read: it is not a regular file" in windlass("restore", "pipe", code=2).err
 
 
+def test_i1_arguments_from_a_device_without_end_are_refused(project: Project, windlass: Windlass) -> None:
+    windlass("run", project.plan("steps: [{id: a, run: 'false', retry: {max: 0}}]"), code=1)
+    ended = windlass("retry", "@last", "a", "--with-file", "/dev/zero", code=2)
+    assert "--with-file /dev/zero is larger than 16 MiB" in ended.err
+
+
 def test_i1_a_file_may_not_be_larger_than_what_is_read(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"12345")

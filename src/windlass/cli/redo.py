@@ -48,6 +48,8 @@ from windlass.plan.yamlread import read
 
 __all__ = ["register"]
 
+MAX_ARGUMENTS = 16 * 1024 * 1024
+
 
 def register(app: Group) -> None:
     app.add(retry)
@@ -216,7 +218,10 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as given:
+            text = given.read(MAX_ARGUMENTS + 1)  # it may be a pipe, or a device without end
+        if len(text) > MAX_ARGUMENTS:
+            raise UsageError(f"--with-file {file} is larger than {MAX_ARGUMENTS // 1024**2} MiB")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--with-file {file} cannot be read: {error}") from error
     found = read(text, file=str(file), as_json=file.suffix.lower() == ".json").data

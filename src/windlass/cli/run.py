@@ -239,9 +239,10 @@ def _tasks_in(file: Path) -> Any:
     from windlass.plan.yamlread import read
 
     try:
-        if file.stat().st_size > MAX_TASK_FILE:
+        with file.open(encoding="utf-8") as given:
+            text = given.read(MAX_TASK_FILE + 1)  # it may be a pipe, or a device without end
+        if len(text) > MAX_TASK_FILE:
             raise UsageError(f"{file} is larger than {MAX_TASK_FILE // 1024**2} MiB, too large for a list of tasks")
-        text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8 text: {error.reason}") from error
     except OSError as error:
