@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,25 @@ def all_tools(project: Project) -> None:
 
 
 # -- through the whole engine ------------------------------------------------------------------------
+
+
+def test_k6_an_agent_is_told_that_a_server_whose_tools_its_role_names_was_not_asked(
+    project: Project, windlass: Windlass
+) -> None:
+    program = Path(__file__).parents[1] / "tools" / "mcp" / "raw_server.py"
+    server = {"command": sys.executable, "args": [str(program), "plain"]}
+    project.file(".claude/agents/looker.md", "---\nname: looker\ntools: mcp.plain.*, files.read\n---\nLook.\n")
+    plan = project.plan("name: look\nsteps: [{id: look, agent: looker, prompt: look, runtime: cli}]\n")
+    with serving(project, [Reply.say("done", times=2)], mcp={"plain": server}) as model:
+        before = windlass("run", plan)
+        windlass("tools", "check")
+        after = windlass("run", plan)
+        first, second = model.requests
+    said = "the MCP server plain was not asked for its tools"
+    assert (said in before.err, first.tools) == (True, ("files__read",))
+    assert "windlass tools check" in before.err
+    assert said not in after.err
+    assert "mcp__plain__ok" in second.tools
 
 
 PROGRAM = """

@@ -79,10 +79,10 @@ def echo(text: str) -> str:
 
 
 @server.tool(structured_output=False)
-def picture() -> list[Any]:
+def picture(times: int = 1) -> list[Any]:
     """A picture with a word about it."""
     data = base64.b64encode(PIXEL).decode()
-    return [TextContent(text="here it is"), ImageContent(data=data, mime_type="image/png")]
+    return [TextContent(text="here it is"), *[ImageContent(data=data, mime_type="image/png")] * times]
 
 
 @server.tool(structured_output=False)

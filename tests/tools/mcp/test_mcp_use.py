@@ -170,6 +170,13 @@ async def test_a_picture_becomes_an_artifact_and_the_result_says_where(tmp_path:
     assert again["files"][0]["path"] != file["path"], "nothing is written over"
 
 
+async def test_h1_pictures_beyond_the_most_are_left_out_and_the_result_says_so(tmp_path: Path) -> None:
+    async with world(tmp_path, odd()) as mcp:
+        found = await mcp.use("mcp.odd.picture", times=23)
+    assert len(found["files"]) == 20
+    assert found["text"] == "here it is\n(3 further files were left out: 20 of one use are kept)"
+
+
 async def test_ten_megabytes_of_text_become_a_file_and_a_beginning(tmp_path: Path) -> None:
     async with world(tmp_path, odd()) as mcp:
         found = await mcp.use("mcp.odd.flood", size=10_000_000)

@@ -42,6 +42,14 @@ class AgentTools:
             return tool.description
         return tool.briefed(self.names(), self._tools)
 
+    def unlisted(self) -> list[str]:
+        """List MCP servers whose tools the role names, and which nobody has asked for their tools."""
+        patterns = [pattern.partition("(")[0].strip() for pattern in self._permissions.tools or ()]
+        missing = [
+            one for one in patterns if one.startswith("mcp.") and one not in self._known and self._tools.get(one)
+        ]
+        return sorted({one.split(".")[1] for one in missing})
+
     def verdict(self, name: str, input: Any) -> bool | None:
         """Allowed, denied, or None: a person is to be asked."""
         return verdict(self._permissions, name, input)

@@ -301,6 +301,8 @@ class AgentAttempt:
         brief = _with_messages(brief, messages)
         given = permitted(deps.settings.permissions, role.name, self._told.get("permissions"))
         permissions = role.narrow(given, runner.name)
+        tools = AgentTools(self._contact.tools, call, self._contact, role.narrow(given, CLI.name))
+        notes = [*notes, *map(_not_asked, tools.unlisted())]
         host = EngineHost(
             call=call,
             contact=self._contact,
@@ -309,7 +311,7 @@ class AgentAttempt:
             role=role.name,
             permissions=permissions,
             reservation=reservation,
-            tools=AgentTools(self._contact.tools, call, self._contact, role.narrow(given, CLI.name)),
+            tools=tools,
             stop=lambda: runner.interrupt(self._id),
         )
         began = False
@@ -482,6 +484,13 @@ class AgentAttempt:
         if failure.kind == REFUSED_CONTENT:
             self._tell_session(runtime, None)  # every further attempt in it would be refused, too
         raise ToolError.of(failure, result.output or None)
+
+
+def _not_asked(server: str) -> str:
+    return (
+        f"the MCP server {server} was not asked for its tools in the last days, so the agent has none of them: "
+        "windlass tools check"
+    )
 
 
 def _untaken(runner: Runner, told: Iterable[ev.AgentTold]) -> list[ev.AgentTold]:

@@ -197,7 +197,14 @@ def value_of(result: CallToolResult, name: str, tool: Described, call: Call, red
         raise ToolError.of(Failure(Category.LOGIC, message, final=True), output=data)
     for file in found.files:
         call.output("note", f"{name} left a file: {file['path']}\n")
+    if found.left_out:
+        call.output("note", f"{name}: {_left_out(found)}\n")
     return data
+
+
+def _left_out(found: _ResultParts) -> str:
+    more = "1 further file was" if found.left_out == 1 else f"{found.left_out} further files were"
+    return f"({more} left out: {MOST_FILES} of one use are kept)"
 
 
 def _size(data: Any) -> int:
@@ -212,6 +219,8 @@ def _worded(text: str, found: _ResultParts) -> Any:
     if len(text) > MOST_TEXT:
         found.keep(text.encode("utf-8", "replace"), "text/plain")
         text = shortened(text, MOST_TEXT)
+    if found.left_out:
+        text = f"{text}\n{_left_out(found)}".lstrip("\n")
     return {"text": text, "files": found.files} if found.files else text
 
 
@@ -219,6 +228,8 @@ class _ResultParts:
     def __init__(self, name: str, call: Call) -> None:
         self.texts: list[str] = []
         self.files: list[dict[str, Any]] = []
+        self.left_out = 0
+        """Files beyond the most that are kept."""
         self._name, self._call = name, call
 
     def take(self, block: Any) -> None:
@@ -244,6 +255,7 @@ class _ResultParts:
 
     def keep(self, content: bytes, kind: str) -> None:
         if len(self.files) >= MOST_FILES:
+            self.left_out += 1
             return
         kind = clean(kind, 100, lines=False)
         folder = self._call.artifacts
