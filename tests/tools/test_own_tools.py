@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import windlass
 from windlass import Call, Effect, Plan, Step, Tool, ToolError
 from windlass.errors import Category, UsageError
 from windlass.ports import Estimate, Terms, as_tool
+from windlass.tools import built_in
 from windlass.tools.built_in import Registry
 
 if TYPE_CHECKING:
@@ -73,6 +75,26 @@ async def test_h1_a_tool_that_overrides_no_hook_works_and_is_closed_with_the_eng
         "plain",
         None,
     )
+
+
+@pytest.mark.parametrize(("hangs", "why"), [(False, "RuntimeError('no more')"), (True, "took longer than")])
+async def test_h1_a_tool_that_cannot_be_closed_is_a_warning_and_the_others_are_closed(
+    project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hangs: bool, why: str
+) -> None:
+    class Stuck(Plain):
+        name = "stuck"
+
+        async def close(self) -> None:
+            if hangs:
+                await asyncio.Event().wait()
+            raise RuntimeError("no more")
+
+    monkeypatch.setattr(built_in, "CLOSING", 0.01)
+    tool = Plain()
+    async with windlass.open(tools=[Stuck(), tool]):
+        pass
+    assert tool.closed == 1
+    assert f"the tool stuck could not be closed: {'it ' * hangs}{why}" in caplog.text
 
 
 async def test_h1_an_object_with_the_members_of_a_tool_is_one_with_the_hooks_that_it_has(project: Project) -> None:

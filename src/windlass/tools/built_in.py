@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["TABLE", "BuiltInEntry", "BuiltInTools", "Registry", "ToolSetup"]
 
 
+CLOSING = 10.0
+"""Seconds that a tool has to close."""
+
+
 def _always(settings: Settings) -> bool:
     return True
 
@@ -275,8 +279,16 @@ class Registry:
 
     async def close(self) -> None:
         """Close the tools that were given to it; the built-in ones close themselves."""
+        import asyncio  # what only looks tools up runs without it
+        import logging
+
         for tool in self._tools.values():
-            await tool.close()
+            try:
+                async with asyncio.timeout(CLOSING):
+                    await tool.close()
+            except Exception as error:  # the tool may be anybody's: what is after it has to be closed, too
+                why = f"it took longer than {CLOSING:g} s" if isinstance(error, TimeoutError) else repr(error)
+                logging.getLogger("windlass.tools").warning("the tool %s could not be closed: %s", tool.name, why)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter([tool for name in self.names() if (tool := self.get(name)) is not None])
