@@ -193,6 +193,16 @@ def test_i8_no_secret_is_in_it_with_content_neither(
     assert SECRET not in sent
 
 
+def test_i8_a_key_that_the_settings_hold_for_an_mcp_server_is_not_in_it(
+    project: Project, windlass: Windlass, receivers: Receivers
+) -> None:
+    receivers.rules({"to": "hook", "content": True})
+    env = {"WINDLASS_MCP": json.dumps({"notes": {"command": "true", "env": {"NOTES_API_KEY": SECRET}}})}
+    windlass("run", project.plan(f"steps: [{{id: a, run: 'echo {SECRET}', approve: always}}]"), code=3, **env)
+    assert "[mcp.notes.NOTES_API_KEY]" in str(receivers.hooks)
+    assert SECRET not in str(receivers.hooks)
+
+
 # -- rules -------------------------------------------------------------------------------------------
 
 
@@ -215,7 +225,7 @@ def test_i8_a_projects_rules_are_refused_by_name(project: Project, windlass: Win
         ('[[notify]]\nto = "bell"\nplan = "x"', "`plan` is not a key of a rule; did you mean `plans`?"),
         ('[[notify]]\nto = "bell"\non = []', "`on` is empty"),
         ('[[notify]]\nto = "bell"\nrecipients = "a@b.c"', "`notify.0.recipients` is for mail, and 'bell' sends none"),
-        ('[[notify]]\non = "done"', "`notify.0.to`: Field required"),
+        ('[[notify]]\non = "done"', "`notify.0.to` is missing"),
         ('public_url = "windlass.example.com"', "`public_url`: it is an address like https://windlass.example.com"),
         ('public_url = "https://u:p@windlass.example.com"', "`public_url`: it is an address like"),
     ],

@@ -95,6 +95,21 @@ async def test_i6_twelve_secrets_leave_in_no_answer_stream_page_result_or_log(se
     _check("the log", server.err)
 
 
+def test_i6_a_key_that_the_settings_hold_for_an_mcp_server_leaves_in_no_answer_and_no_log(serve: Serve) -> None:
+    key = "canary-13-of-the-settings"
+    server = serve(WINDLASS_MCP=json.dumps({"notes": {"command": "true", "env": {"NOTES_API_KEY": key}}}))
+    steps = [{"id": "say", "run": ["echo", key]}, {"id": "ask", "run": ["echo", key], "approve": "always"}]
+    execution = server.api.start({"steps": steps}, wait=60, hold=False)["id"]
+    (asked,) = server.api.get("/api/approvals").json
+    whole = server.api.get(f"/api/executions/{execution}").body.decode()
+    assert "[mcp.notes.NOTES_API_KEY]" in whole
+    for path in (asked["link"], "/api/approvals", "/api/settings", f"/api/executions/{execution}/events"):
+        _check(path, server.api.get(path).body.decode())
+    _check("the execution", whole)
+    assert server.stop().code == 0
+    _check("the log", server.err)
+
+
 def test_i6_a_traceback_in_the_log_has_no_secret() -> None:
     written = io.StringIO()
     log = logging.getLogger("windlass.server.test")

@@ -169,6 +169,17 @@ async def test_i6_content_is_sent_only_where_it_is_asked_for_and_never_with_a_se
     assert failed.error == "exit code 4: [MY_PASSWORD]"
 
 
+async def test_i6_a_key_that_the_settings_hold_for_an_mcp_server_is_in_no_trace(
+    project: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "the-key-of-the-notes"
+    monkeypatch.setenv("WINDLASS_MCP", json.dumps({"notes": {"command": "true", "env": {"NOTES_API_KEY": key}}}))
+    await run(f"steps: [{{id: a, run: 'echo {key} >&2; exit 4'}}]", project.path, receiver, content=True)
+    sent = b"".join(receiver.bodies)
+    assert key.encode() not in sent
+    assert b"[mcp.notes.NOTES_API_KEY]" in sent
+
+
 async def test_i6_a_program_has_its_calls_beneath_it(project: Any, receiver: Receiver) -> None:
     plan = """
     steps:

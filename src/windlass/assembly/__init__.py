@@ -35,7 +35,7 @@ from windlass.ports import ComposedStore, Journal, Ledger, Runner, Sandbox, Tool
 from windlass.process import Supervisor
 from windlass.sandbox.programs import WasmSandbox
 from windlass.settings import Settings, load_settings
-from windlass.settings.variables import StepEnvironment
+from windlass.settings.variables import StepEnvironment, with_mcp_variables
 from windlass.tools.built_in import TABLE, BuiltInTools, Registry, ToolSetup
 from windlass.tools.composed import FolderComposedStore
 from windlass.trust import Ask, Trust
@@ -111,7 +111,7 @@ def open_engine(
     if chosen.telemetry.endpoint is not None:
         from windlass.telemetry import Tracing  # most homes send no traces
 
-        telemetry = Tracing(chosen.telemetry, journal)
+        telemetry = Tracing(chosen.telemetry, journal, with_mcp_variables(chosen))
         drivers.commits.subscribe(telemetry.committed)
     spans = telemetry.child_environment if telemetry is not None else None
     executions = folder / "executions"

@@ -129,7 +129,6 @@ async def _serve(
 
     from windlass.assembly import open_engine
     from windlass.cli.browser import forget_links
-    from windlass.redact import Redactor
     from windlass.server.app import create_app
     from windlass.server.connections import ACCEPTED_AT_ONCE, Connections, StreamProtocol, limited
     from windlass.server.logs import log_to
@@ -144,8 +143,7 @@ async def _serve(
         await engine.close()
         listening.close()
         raise
-    redactor = Redactor(more={"server token": service.access.token})
-    log_to(sys.stderr, redactor, engine.telemetry)
+    log_to(sys.stderr, service.redactor, engine.telemetry)
     if engine.settings.public_url is not None and (public := urlsplit(engine.settings.public_url).hostname):
         names.append(public)  # links in notifications lead there
     app = create_app(service, hosts=names)

@@ -32,6 +32,7 @@ from windlass.ports.notify import OutboxEntry, Watch
 from windlass.process import Supervisor
 from windlass.redact import Redactor
 from windlass.settings import Settings
+from windlass.settings.variables import with_mcp_variables
 from windlass.tools.message.once import OutcomeUnknown
 
 __all__ = ["HomeNotifier", "troubles_of"]
@@ -71,7 +72,7 @@ class HomeNotifier:
         self._journal, self._ledger, self._clock, self._owner = journal, ledger, clock, owner
         self._outbox = HomeStores(home, settings.journal).outbox()
         self._channels = Channels(settings.messages, settings.notify, home, processes, clock.now, env)
-        self._redactor = Redactor(env, self._channels.secrets())
+        self._redactor = Redactor(with_mcp_variables(settings, env), self._channels.secrets())
         wording = Wording(str(home), settings.public_url, self._redactor.text)
         self._maker = NoteMaker(settings.notify, wording, lambda: self._key, owner, bell=bell)
         self._troubles: dict[int, str] = {}

@@ -61,7 +61,7 @@ ROUTERS = (
 def create_app(service: Service, *, hosts: Collection[str] = (), max_body: int = MAX_BODY) -> ASGIApp:
     """The whole of it, to be given to a server. `hosts` are names that it may be reached by besides the loopback."""
     inner: ASGIApp = IdempotencyMiddleware(create_routes(service), service.keys, service.engine.clock)
-    guarded = Guard(SoundBodies(inner), service.access, hosts=hosts, max_body=max_body)
+    guarded = Guard(SoundBodies(inner), service.access, hosts=hosts, max_body=max_body, redactor=service.redactor)
     logged = RequestLog(guarded, service.metrics.request)
     # A proxy before us says how it was asked; but the peer is who holds the connection, whatever a header says.
     return Peers(ProxyHeadersMiddleware(logged))  # type: ignore[arg-type]
@@ -95,7 +95,10 @@ def create_routes(service: Service) -> FastAPI:
     # Not by `include_router`: with the first request, that would describe each of them anew.
     app.router.routes += [route for router in ROUTERS for route in router.routes]
     app.router.routes += stream_routes(service.feed).routes
-    app.router.routes += [*login_routes(service.access), *approval_pages(service.engine, service.access)]
+    app.router.routes += [
+        *login_routes(service.access),
+        *approval_pages(service.engine, service.access, service.redactor),
+    ]
     app.router.routes += hook_routes(hooks, service.engine, service.triggers, service.delivered)
     app.router.routes += [Route(path, endpoint=mcp) for path in ("/mcp", "/mcp/")]  # clients are configured with either
     app.router.routes += dashboard_routes()

@@ -60,9 +60,8 @@ def login_routes(access: Access) -> list[Route]:
     return [Route("/login", login, methods=["GET"]), Route("/api/login-links", login_link, methods=["POST"])]
 
 
-def approval_pages(engine: Engine, access: Access) -> list[Route]:
+def approval_pages(engine: Engine, access: Access, redactor: Redactor) -> list[Route]:
     """Make the routes of the link of one approval."""
-    redactor = Redactor(more={"server token": access.token})
 
     async def ask(request: Request) -> Response:
         told = _told(request, access)

@@ -32,6 +32,7 @@ from windlass.server.feed import Feed
 from windlass.server.idempotency import IdempotencyKeys
 from windlass.server.metrics import Metrics
 from windlass.server.summaries import SummaryCache
+from windlass.settings.variables import with_mcp_variables
 
 if TYPE_CHECKING:
     from windlass.engine.schedule import PlanTrouble
@@ -66,7 +67,9 @@ class Service:
         """The engine is the server's own: it is closed with it."""
         self.engine = engine
         self.access = access or Access(engine.home, engine.clock.now)
-        self.feed = feed or Feed(engine, redactor=Redactor(more={"server token": self.access.token}))
+        self.redactor = Redactor(with_mcp_variables(engine.settings), {"server token": self.access.token})
+        """Hides secrets in all that leaves the server."""
+        self.feed = feed or Feed(engine, redactor=self.redactor)
         self.keys = IdempotencyKeys(HomeStores(engine.home, engine.settings.journal).requests())
         self.triggers: TriggerStore = HomeStores(engine.home, engine.settings.journal).triggers()
         self.delivered = asyncio.Event()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["STEPS_SEE", "MissingVariable", "StepEnvironment", "missing_variable"]
+if TYPE_CHECKING:
+    from windlass.settings import Settings
+
+__all__ = ["STEPS_SEE", "MissingVariable", "StepEnvironment", "missing_variable", "with_mcp_variables"]
 
 STEPS_SEE = (
     "PATH",
@@ -54,3 +57,10 @@ def missing_variable(name: str, seen: Mapping[str, str], environ: Mapping[str, s
     if name in (seen.names if isinstance(seen, StepEnvironment) else STEPS_SEE):
         return MissingVariable("is not set", f"{put}: export {name}=…")
     return MissingVariable("is not set", f"{put}, and let steps see it: {allow}")
+
+
+def with_mcp_variables(settings: Settings, env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Give the environment and what the settings hold for MCP servers, by names of its own: keys for a `Redactor`."""
+    servers = settings.mcp.items()
+    own = {f"mcp.{server}.{name}": value for server, told in servers for name, value in told.env.items()}
+    return {**env, **own}

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from windlass.core import events as ev
 from windlass.ports import Journal, SpanCounts, incoming_traceparent
@@ -48,8 +48,11 @@ _log = logging.getLogger("windlass.telemetry")
 class Tracing:
     """The traces of the executions that this process drives."""
 
-    def __init__(self, settings: TelemetrySettings, journal: Journal) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: TelemetrySettings, journal: Journal, variables: Mapping[str, str] = os.environ
+    ) -> None:
+        """Secrets among the `variables` are in no span."""
+        self._settings, self._variables = settings, variables
         self._journal = journal
         self._notes: deque[tuple[str, Sequence[ev.Event], int]] = deque()
         self._noted = self._folded = 0
@@ -148,7 +151,7 @@ class Tracing:
         settings = self._settings
         assert settings.endpoint is not None
         headers = resolve_headers(settings.headers_env)
-        redactor: Redactor = redactor_for(settings.headers_env)
+        redactor: Redactor = redactor_for(settings.headers_env, self._variables)
         return SpanSender(traces_url(settings.endpoint), headers, redactor, settings.timeout)
 
     def _take(self, sender: SpanSender, execution: str, events: Sequence[ev.Event], seq: int) -> None:
