@@ -28,6 +28,7 @@ from windlass.cli.session import (
     suggest,
     with_engine,
 )
+from windlass.cli.text import plural
 from windlass.cli.view import Progress, view_for
 from windlass.core.advice import fork_notes
 from windlass.core.transitions import ExecutionStatus
@@ -168,7 +169,7 @@ def clean(
             for head in old:
                 out(list_line(head, head.status))
         space = f"; {freed / 1e6:.1f} MB of disk space freed" if freed else ""
-        say(f"{'would remove' if dry_run else 'removed'} {len(gone)} finished executions{space}")
+        say(f"{'would remove' if dry_run else 'removed'} {plural(len(gone), 'finished execution')}{space}")
         return 0
 
     raise CommandEnd(with_engine(work, home))

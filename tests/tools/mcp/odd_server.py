@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, ElicitationResult, Resolve
-from mcp_types import ImageContent, TextContent, ToolAnnotations
+from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel
 
 server = MCPServer("odd")
@@ -83,6 +83,13 @@ def picture(times: int = 1) -> list[Any]:
     """A picture with a word about it."""
     data = base64.b64encode(PIXEL).decode()
     return [TextContent(text="here it is"), *[ImageContent(data=data, mime_type="image/png")] * times]
+
+
+@server.tool(structured_output=False)
+def sound(fails: bool) -> CallToolResult:
+    """A sound without a word about it."""
+    data = base64.b64encode(b"RIFF not really").decode()
+    return CallToolResult(content=[AudioContent(data=data, mime_type="audio/wav")], is_error=fails)
 
 
 @server.tool(structured_output=False)

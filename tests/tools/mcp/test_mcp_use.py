@@ -177,6 +177,14 @@ async def test_h1_pictures_beyond_the_most_are_left_out_and_the_result_says_so(t
     assert found["text"] == "here it is\n(3 further files were left out: 20 of one use are kept)"
 
 
+async def test_h1_a_sound_is_a_file_of_its_kind_also_where_the_tool_failed_without_a_word(tmp_path: Path) -> None:
+    async with world(tmp_path, odd()) as mcp:
+        (file,) = (await mcp.use("mcp.odd.sound", fails=False))["files"]
+        assert file["path"].endswith("mcp-odd-sound-1.wav")
+        with pytest.raises(ToolError, match=r"it failed, and left /.*/mcp-odd-sound-2\.wav$"):
+            await mcp.use("mcp.odd.sound", fails=True)
+
+
 async def test_ten_megabytes_of_text_become_a_file_and_a_beginning(tmp_path: Path) -> None:
     async with world(tmp_path, odd()) as mcp:
         found = await mcp.use("mcp.odd.flood", size=10_000_000)

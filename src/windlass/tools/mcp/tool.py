@@ -174,6 +174,16 @@ MOST_DATA = 4 * 1024 * 1024
 """Characters of structured content, written as JSON."""
 MOST_FILES = 20
 MOST_ERROR = 2_000
+_ENDINGS = {
+    "image/webp": ".webp",
+    "audio/wav": ".wav",
+    "audio/ogg": ".ogg",
+    "audio/flac": ".flac",
+    "audio/mp4": ".m4a",
+    "audio/webm": ".weba",
+    "text/markdown": ".md",
+}
+"""Endings that Python does not know on every machine."""
 
 
 def value_of(result: CallToolResult, name: str, tool: Described, call: Call, redactor: Redactor) -> Any:
@@ -183,7 +193,8 @@ def value_of(result: CallToolResult, name: str, tool: Described, call: Call, red
         found.take(block)
     text = "\n".join(found.texts)
     if result.is_error:
-        said = clean(text, MOST_ERROR) or "it failed without a message"
+        kept = ", ".join(file["path"] for file in found.files)
+        said = clean(text, MOST_ERROR) or (f"it failed, and left {kept}" if kept else "it failed without a message")
         raise ToolError(f"{name}: {redactor.text(said)}", category=Category.LOGIC)
     data = result.structured_content
     if data is None:
@@ -261,7 +272,8 @@ class _ResultParts:
         folder = self._call.artifacts
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         stem = self._name.replace(".", "-")
-        ending = mimetypes.guess_extension(kind.partition(";")[0].strip()) or ".bin"
+        plain = kind.partition(";")[0].strip()
+        ending = _ENDINGS.get(plain) or mimetypes.guess_extension(plain) or ".bin"
         ending = ending if re.fullmatch(r"\.[a-z0-9]{1,8}", ending) else ".bin"
         number = 1
         while True:
