@@ -52,6 +52,8 @@ TOOLS = [
         ("", []),
         ("!?*", []),
         ("weath", ["weather_forecast"]),
+        ("wea", ["weather_forecast"]),
+        ("we", []),
     ],
 )
 def test_g2_words_are_found_in_names_then_descriptions_then_arguments(query: str, names: list[str]) -> None:
