@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from windlass.core.decide import Policy
 from windlass.engine.code.caller import Permit, ProgramOrigin, Tree, callable_names
+from windlass.engine.code.composed import Composed
 from windlass.engine.code.failures import failure_of, raised
 from windlass.engine.code.grounds import program_basis
+from windlass.engine.code.running import ProgramDeps
 from windlass.engine.gates import TookTooLong
 from windlass.errors import CUT_OFF, Category, Failure, ToolError, Trouble
-from windlass.ports import PersonAnswer, ProgramError, ProgramLimits
-from windlass.process import ProcessLost
+from windlass.ports import Call, ComposedTool, PersonAnswer, ProgramError, ProgramLimits
+from windlass.process import ProcessLost, Supervisor
+from windlass.testing import FakeClock
 
 LIMITS = ProgramLimits(memory=100, cpu=1.0, wall=60.0, calls=2, output=50, log=10)
 
@@ -207,3 +212,36 @@ def test_g3_the_basis_of_a_program_has_every_composed_tool_that_it_may_call_in_t
     box.all["c"].source = "another"
     changed = program_basis([box.get("a")], box)
     assert [name for name in basis if basis[name] != changed[name]] == ["program c"]
+
+
+async def test_g3_a_composed_tool_runs_only_inside_an_execution_and_not_in_itself(tmp_path: Path) -> None:
+    used: list[bool] = []
+
+    class Shelf:
+        def used(self, tool: Any, at: float, *, failed: bool) -> None:
+            used.append(failed)
+
+    desk: Any = ProgramDeps(None, FakeClock(1.0))  # type: ignore[arg-type]
+    shelf: Any = Shelf()
+    greet = Composed(ComposedTool("greet", "return 1", {"type": "object"}), desk, Policy(), shelf)
+    call = Call(
+        execution="e",
+        step="s",
+        attempt=1,
+        workdir=tmp_path,
+        folder=tmp_path,
+        processes=Supervisor(),
+        output=lambda stream, text: None,
+    )
+    with pytest.raises(ToolError, match="a composed tool runs only inside an execution"):
+        await greet.execute({}, call)
+    assert used == [True], "the shelf counts it as failed"
+    caller: Any = None
+    for chain, said in (
+        (("greet",), "a composed tool cannot call itself: greet → greet"),
+        (tuple("abcdefgh"), "more than 8 composed tools inside each other: a → b → c → d → e → f → g → h"),
+    ):
+        with pytest.raises(ToolError) as refused:
+            greet._bounded(ProgramOrigin(caller, chain=chain))
+        assert refused.value.failure.message == said
+    greet._bounded(ProgramOrigin(caller, chain=tuple("abcdefg")))

@@ -66,6 +66,13 @@ def test_g2_an_exact_name_comes_first_however_well_others_fit() -> None:
     assert search(tools, "read")[0].name == "read"
 
 
+def test_g2_a_short_word_is_no_plural_and_no_beginning() -> None:
+    tools = [made("bus.route"), made("buses.list"), made("class.list")]
+    assert [found.name for found in search(tools, "bus")] == ["bus.route", "buses.list"]
+    assert search(tools, "bu") == []
+    assert [found.name for found in search(tools, "clas")] == ["class.list"], "it begins so, and is not its plural"
+
+
 def test_g2_no_more_than_asked_for_are_given() -> None:
     tools = [made(f"tool{n:02}", "same words") for n in range(30)]
     assert [found.name for found in search(tools, "same")] == [f"tool{n:02}" for n in range(10)]
