@@ -143,6 +143,16 @@ async def test_e1_a_call_under_way_takes_the_room_that_others_leave_and_waits_fo
     assert getattr(held, "reason", "") == "budget", "now there is none left while the other works"
 
 
+async def test_e1_a_call_that_may_cost_more_than_is_left_is_noted_once_with_what_is_left() -> None:
+    world = World(Amount(0.9, 100), **STEP)
+    await world.reservation.open(10)
+    assert world.notes == []
+    for usd in (0.4, 0.5):
+        assert await world.reservation.cover(Usage(10, 1, usd=usd)) is None
+    said = "one call can cost up to $0.90, and $0.60 is left of the limit of $1.00 for this step"
+    assert world.notes == [said]
+
+
 def refusal(limit: float, spent: float) -> ReservationRefused:
     return ReservationRefused("step", "usd", limit, spent, 0.0, 0.25)
 
