@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -46,6 +47,16 @@ def test_a_file_without_a_token_is_refused(tmp_path: Path, clock: FakeClock, tex
     os.chmod(tmp_path / "server.token", 0o600)
     with pytest.raises(NotPermitted, match="contains no token"):
         Access(tmp_path, clock.now)
+
+
+@pytest.mark.parametrize(("make", "remove"), [(os.mkdir, "rm -r "), (os.mkfifo, "rm ")])
+def test_i6_a_folder_or_a_pipe_in_the_token_files_place_is_refused(
+    tmp_path: Path, clock: FakeClock, make: Callable[[Path], None], remove: str
+) -> None:
+    make(tmp_path / "server.token")
+    with pytest.raises(NotPermitted, match="is not a regular file") as caught:
+        Access(tmp_path, clock.now)
+    assert caught.value.advice[0].endswith(f"{remove}{tmp_path / 'server.token'}")
 
 
 def test_a_link_in_the_token_files_place_is_not_followed(tmp_path: Path, clock: FakeClock) -> None:

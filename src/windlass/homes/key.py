@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import stat
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -51,27 +52,30 @@ class HomeKey:
 
     def _read(self) -> str | None:
         try:
-            descriptor = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise WindlassError(f"{self.file} cannot be read: {error.strerror}") from error
-        with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
-            if os.fstat(file.fileno()).st_mode & 0o077:
-                raise NotPermitted(
-                    f"{self.file} can be read by others on this machine, so it is no longer secret",
-                    advice=(f"remove it, and a new one is made: rm {self.file}",),
-                )
-            token = file.read(4096).strip()
-        if len(token) < _SHORTEST:
-            raise NotPermitted(
-                f"{self.file} contains no token", advice=(f"remove it, and a new one is made: rm {self.file}",)
-            )
-        return token
+        try:
+            mode = os.fstat(descriptor).st_mode
+            token = os.read(descriptor, 4096).decode("ascii", "replace").strip() if stat.S_ISREG(mode) else ""
+        finally:
+            os.close(descriptor)
+        if not stat.S_ISREG(mode):
+            flaw = "is not a regular file"
+        elif mode & 0o077:
+            flaw = "can be read by others on this machine, so it is no longer secret"
+        elif len(token) < _SHORTEST:
+            flaw = "contains no token"
+        else:
+            return token
+        remove = "rm -r" if stat.S_ISDIR(mode) else "rm"
+        raise NotPermitted(f"{self.file} {flaw}", advice=(f"remove it, and a new one is made: {remove} {self.file}",))
 
     def _make(self) -> str:
         token = secrets.token_urlsafe(32)
-        draft = self.file.with_name(f".server.token.{os.getpid()}")
+        draft = self.file.with_name(f".server.token.{secrets.token_hex(4)}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(token + "\n")
