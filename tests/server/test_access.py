@@ -9,8 +9,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from windlass.errors import NotPermitted
+from windlass.errors import NotPermitted, UsageError
 from windlass.server.access import CODE_LIFE, SESSION_LIFE, Access
+from windlass.server.service import ServerLock
 from windlass.testing import FakeClock
 
 
@@ -131,3 +132,15 @@ def test_an_approval_link_answers_exactly_one_question(access: Access, clock: Fa
     assert not access.may_answer(**{**told, "execution": "e1s", "step": "tep"})
     clock.advance(100)
     assert not access.may_answer(**told)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"), [(os.mkdir, "Is a directory"), (os.mkfifo, "it is not a regular file")], ids=["folder", "pipe"]
+)
+def test_i2_something_else_in_the_place_of_the_servers_lock_is_refused(
+    tmp_path: Path, make: Callable[[Path], None], why: str
+) -> None:
+    make(tmp_path / "server.lock")
+    with pytest.raises(UsageError, match=rf"server\.lock cannot be opened: {why}") as caught:
+        ServerLock(tmp_path)
+    assert caught.value.advice[0].endswith(f"ls -ld {tmp_path / 'server.lock'}")

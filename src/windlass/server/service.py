@@ -12,6 +12,7 @@ import fcntl
 import json
 import logging
 import os
+import stat
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -239,7 +240,14 @@ class ServerLock:
     def __init__(self, home: Path) -> None:
         """Take it, or raise and say who has it."""
         self._file = home / "server.lock"
-        self._descriptor = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            self._descriptor = os.open(self._file, flags, 0o600)
+        except OSError as error:
+            raise self._useless(error.strerror) from error
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.close(self._descriptor)
+            raise self._useless("it is not a regular file")
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -250,6 +258,11 @@ class ServerLock:
                 f"another server (pid {told.get('pid', 'unknown')}) is running for the home {home}{where}",
                 advice=("use that one, or stop it first", "serve another home: windlass --home DIR serve"),
             ) from error
+
+    def _useless(self, why: str | None) -> UsageError:
+        return UsageError(
+            f"{self._file} cannot be opened: {why}", advice=(f"look at it, and remove it: ls -ld {self._file}",)
+        )
 
     def announce(self, address: str) -> None:
         """Say where the server is."""
