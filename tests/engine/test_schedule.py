@@ -107,6 +107,16 @@ async def test_l1_a_plan_that_is_removed_starts_no_more(world: World) -> None:
             await asked
 
 
+async def test_l1_a_scheduled_plan_that_is_a_link_by_now_is_found_by_its_path(world: World) -> None:
+    other = world.project.file("elsewhere.yaml", world.plan.read_text())
+    world.plan.unlink()
+    world.plan.symlink_to(other)
+    assert [view.plan.path for view in (await world.schedule.view(world.plan)).triggers] == [str(world.plan)]
+    assert await world.schedule.pause(world.plan, None, "by a test") == {"hourly": True}
+    await world.schedule.remove(world.plan)
+    assert await world.store.plans() == []
+
+
 async def test_l1_a_plan_that_cannot_be_read_holds_up_no_other_and_says_so_afterwards(world: World) -> None:
     await world.schedule.add(world.project.file("also.yaml", PLAN), world.project.path)
     text = world.plan.read_text()

@@ -285,9 +285,11 @@ class Schedule:
     async def _scheduled(self, path: Path) -> ScheduledPlan:
         """The scheduled plan of a file; where there is no such file, the one plan that has this name."""
         plans = await self._store.plans()
-        for plan in plans:
-            if plan.path == str(path.resolve()):
-                return plan
+        # A file that was replaced by a link since is known by its own path.
+        for place in (str(path.parent.resolve() / path.name), str(path.resolve())):
+            for plan in plans:
+                if plan.path == place:
+                    return plan
         named = [] if path.exists() else [plan for plan in plans if await self._name(plan) == str(path)]
         if len(named) > 1:
             listed = ", ".join(plan.path for plan in named)
