@@ -92,6 +92,16 @@ async def test_l1_a_tick_of_a_clock_that_was_a_year_ahead_keeps_no_later_time_fr
     assert await world.tick() == ["started"]
 
 
+async def test_l1_a_tick_of_a_clock_that_began_in_1970_brings_no_decided_time_back(world: World) -> None:
+    world.project.plan(PLAN.replace('"0 * * * *"', '"0 * * * *", catch_up: 10h, overlap: allow'))
+    assert await world.tick() == ["started"]
+    world.clock.set(100.0)
+    assert await world.tick(0) == ["completed"]
+    world.clock.set(NOON + 2 * 3600)
+    assert await world.tick(0) == ["started"], "and none of the times before the plan was scheduled"
+    assert world.project.lines("ran.txt") == ["some", "some"]
+
+
 async def test_l1_a_plan_without_triggers_is_not_scheduled(world: World) -> None:
     other = world.project.file("other.yaml", "steps: [{id: a, run: 'true'}]")
     with pytest.raises(UsageError, match="has no `triggers`"):

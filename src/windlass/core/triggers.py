@@ -120,8 +120,15 @@ class TriggerState(msgspec.Struct, frozen=True):
         return [firing for firing in self.firings if firing.status in statuses]
 
     def decided_until(self, now: float) -> float:
-        """`until`, or now if the clock was set back since by more than what a change of an hour or two explains."""
-        return now if self.until > now + SET_BACK else self.until
+        """`until`, or now if the clock was set back since by more than what a change of an hour or two explains.
+
+        A clock that was behind for a while has drawn `until` back with it: a time that was decided on before that has
+        come tells how far it really is.
+        """
+        if self.until > now + SET_BACK:
+            return now
+        decided = (one.at for one in self.firings if not is_by_hand(one) and max(one.at, one.decided_at) <= now)
+        return max(self.until, *decided, 0.0)
 
 
 DELIVERY = "delivery"
