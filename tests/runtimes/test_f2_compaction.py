@@ -67,8 +67,10 @@ async def test_f3_a_summary_on_request_is_opencodes_own_before_the_next_prompt(b
     host.wants_summary = True
     script = [Reply.say("I looked for the heron."), Reply.say("It is here.")]
     async with ScriptedModel(script, port=bench.port, aside=_aside) as model:
-        first = await bench.runner.run(bench.request("look for the heron"), FakeHost())
-        second = await bench.runner.run(bench.request("go on", session=first.session), host)
+        request = bench.request("look for the heron")
+        first = await bench.runner.run(request, FakeHost())
+        again = bench.request("go on", workdir=request.workdir, session=first.session)
+        second = await bench.runner.run(again, host)
         asides = [received.system for received in model.asides]
     assert first.success, first
     assert second.output == "It is here.", second

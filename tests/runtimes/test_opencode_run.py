@@ -31,7 +31,7 @@ def bash(command: str, text: str = "", **how: Any) -> Reply:
 
 @needs_opencode
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a3_a_turn_that_continues_a_session_from_another_folder(bench: Bench) -> None:
+async def test_a3_a_turn_that_continues_a_session_of_a_server(bench: Bench) -> None:
     """A server has begun the session, which costs a start less. Those of the tests in `make soak` begin by `run`."""
     runner, host = bench.another_runner(contract="run"), FakeHost()
     script = (
@@ -42,7 +42,7 @@ async def test_a3_a_turn_that_continues_a_session_from_another_folder(bench: Ben
     async with bench.model(*script) as model:
         request = bench.request("the first words")
         first = await bench.runner.run(request, FakeHost())
-        again = bench.request("go on", session=first.session, system="You are the tester.")
+        again = bench.request("go on", workdir=request.workdir, session=first.session, system="You are the tester.")
         second = await runner.run(again, host)
         model.check()
     assert second.success, second

@@ -51,13 +51,15 @@ async def test_a8_an_interrupt_ends_a_running_command_and_the_conversation_goes_
     assert "the first words" in str(model.requests[1].messages)
 
 
-async def test_a3_a_session_is_continued_in_its_own_folder_whatever_the_request_says(bench: Bench) -> None:
+async def test_a3_a_session_is_continued_in_its_folder_by_whatever_path(bench: Bench, tmp_path: Path) -> None:
     request = bench.request("begin")
+    (link := tmp_path / "link").symlink_to(request.workdir)
     async with bench.model(Reply.say("begun"), bash("pwd > here.txt"), Reply.say("done")) as model:
         first = await bench.runner.run(request, FakeHost())
-        second = await bench.runner.run(bench.request("go on", session=first.session), FakeHost())
+        second = await bench.runner.run(bench.request("go on", workdir=link, session=first.session), FakeHost())
         model.check()
     assert second.success, second
+    assert second.session == first.session
     assert (request.workdir / "here.txt").read_text().strip() == str(request.workdir)
 
 

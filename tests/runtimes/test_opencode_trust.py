@@ -141,6 +141,25 @@ async def test_a3_a_version_that_cannot_leave_settings_out_is_not_used_in_an_unt
     assert clean.output == "clean"
 
 
+@pytest.mark.parametrize("contract", ["serve", "run"])
+async def test_a3_a_conversation_of_another_folder_is_not_gone_on_with(
+    bench: Bench, contract: Contract, port: int
+) -> None:
+    hostile = Hostile(bench, port, plugin=False)
+    runner = bench.runner if contract == "serve" else bench.another_runner(contract=contract)
+    async with bench.model(Reply.say("first")) as model:
+        first = await runner.run(bench.request("go", workdir=hostile.folder), FakeHost())
+        request = bench.request("go on", session=first.session, trusted=True)
+        second = await runner.run(request, FakeHost())
+        model.check()
+    assert first.success, first
+    assert second.failure is not None
+    assert "belongs to another folder" in second.failure.message
+    assert str(hostile.folder) in second.failure.message
+    assert (second.session, second.metadata["session_lost"]) == (None, True)
+    assert hostile.harm() == []
+
+
 async def test_a3_only_named_variables_of_the_engine_reach_opencode(bench: Bench) -> None:
     show = Reply.use("bash", {"command": "env > env.txt", "description": "x"})
     async with bench.model(show, Reply.say("shown")) as model:

@@ -170,7 +170,8 @@ async def test_k1_a_fork_goes_on_in_a_copy_of_the_session(bench: Bench) -> None:
         first = await bench.runner.run(request, FakeHost())
         again = bench.request("go on", workdir=request.workdir, session=first.session, inherited=request.scratch)
         copied = await bench.runner.run(again, FakeHost())
-        own = await bench.runner.run(bench.request("and you?", session=first.session), FakeHost())
+        more = bench.request("and you?", workdir=request.workdir, session=first.session)
+        own = await bench.runner.run(more, FakeHost())
         model.check()
     assert (copied.output, own.output, own.session) == ("two", "three", first.session)
     assert copied.session != first.session

@@ -18,9 +18,10 @@ async def test_k1_opencode_goes_on_with_a_message_in_its_session(bench: Bench, c
     first, later = FakeHost(), FakeHost()
     first.tell("at the beginning")
     async with bench.model(Reply.say("done"), Reply.say("better")) as model:
-        begun = await runner.run(bench.request("the task"), first)
+        request = bench.request("the task")
+        begun = await runner.run(request, first)
         later.tell("make it better", "m1")
-        result = await runner.run(bench.request("", session=begun.session), later)
+        result = await runner.run(bench.request("", workdir=request.workdir, session=begun.session), later)
         model.check()
     assert begun.output == "done"
     assert result.output == "better", result
@@ -35,10 +36,12 @@ async def test_k1_a_message_that_opencodes_session_has_is_not_said_again(bench: 
     first, host = FakeHost(), FakeHost()
     first.tell("the first one")
     async with bench.model(Reply.say("done"), Reply.say("again")) as model:
-        begun = await bench.runner.run(bench.request("the task"), first)
+        request = bench.request("the task")
+        begun = await bench.runner.run(request, first)
         for text in ("the first one", "the new one"):  # as after a kill -9 before the journal had it
             host.tell(text)
-        result = await bench.runner.run(bench.request("go on", session=begun.session), host)
+        again = bench.request("go on", workdir=request.workdir, session=begun.session)
+        result = await bench.runner.run(again, host)
         model.check()
     assert result.output == "again", result
     assert host.heard_ids == [(("m0",), "follow-up"), (("m1",), "prompt")]

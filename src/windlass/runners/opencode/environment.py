@@ -26,6 +26,7 @@ __all__ = [
     "marked_folder",
     "modern_environment",
     "picked_environment",
+    "same_folder",
     "unstoppable_setting",
 ]
 
@@ -100,6 +101,11 @@ def folder_settings(workdir: Path, *, legacy: bool = False) -> list[Path]:
 
 UNSTOPPABLE = ("plugin", "plugins", "reference", "references")
 """Keys of a settings file that OpenCode obeys whatever it is told: it imports plugins, and fetches repositories."""
+
+
+def same_folder(one: str, other: str) -> bool:
+    """Tell whether two paths are those of one folder, which need not be there any more."""
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def unstoppable_setting(workdir: Path, user: str) -> Path | None:

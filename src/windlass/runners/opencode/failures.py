@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from windlass.runners.opencode.reading import Reading
 
 __all__ = [
+    "bound_elsewhere",
     "cut_off",
     "cut_short",
     "died",
@@ -148,6 +149,14 @@ def session_lost(session: str) -> Failure:
         Category.TRANSIENT,
         f"{OPEN_CODE.name}: the conversation {session} no longer exists",
         advice=("a retry begins a new one", "opencode session list"),
+    )
+
+
+def bound_elsewhere(session: str, folder: str) -> Failure:
+    return Failure(
+        Category.TRANSIENT,
+        f"{OPEN_CODE.name}: the conversation {session} belongs to another folder, {folder}",
+        advice=("a retry begins a new one",),
     )
 
 

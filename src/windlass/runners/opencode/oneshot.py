@@ -20,7 +20,12 @@ from windlass.prices import Prices
 from windlass.process import Process, Supervisor
 from windlass.runners.opencode import failures
 from windlass.runners.opencode.engine_tools import connection
-from windlass.runners.opencode.environment import PROBE_MARK, marked_folder, modern_environment
+from windlass.runners.opencode.environment import (
+    PROBE_MARK,
+    marked_folder,
+    modern_environment,
+    same_folder,
+)
 from windlass.runners.opencode.permissions import PermissionRule, as_config, rules
 from windlass.runners.opencode.probe import OpenCodeProgram
 from windlass.runners.opencode.reading import Reading
@@ -78,6 +83,9 @@ class OneShotTurn:
 
     async def run(self) -> AgentResult:
         directory = await self._directory()
+        if self._session is not None and not same_folder(directory, str(self._request.workdir)):
+            failure = failures.bound_elsewhere(self._session, directory)
+            return AgentResult(failure=failure, metadata={"session_lost": True})
         env, auto = self._environment()
         argv = [self._program.path, "run", "--format", "json", "--dir", directory, "--agent", "build"]
         argv += ["--print-logs", "--log-level", "ERROR", "--title", f"windlass {self._request.id}"]
@@ -122,7 +130,7 @@ class OneShotTurn:
         return paths
 
     async def _directory(self) -> str:
-        """A session is bound to its folder, and from another one OpenCode would hang: look up which it is."""
+        """The folder that the session is bound to: from another one OpenCode would hang."""
         workdir = str(self._request.workdir)
         if self._session is None or not self._session.replace("_", "").isalnum():
             return workdir

@@ -22,6 +22,7 @@ from windlass.prices import Prices
 from windlass.runners.endings import TurnEnding, failure
 from windlass.runners.opencode import failures
 from windlass.runners.opencode.engine_tools import EngineTools
+from windlass.runners.opencode.environment import same_folder
 from windlass.runners.opencode.failures import LOGIN
 from windlass.runners.opencode.permissions import Questions, rules
 from windlass.runners.opencode.reading import Reading
@@ -159,7 +160,11 @@ class ServedTurn:
         return {"providerID": found.provider, "modelID": found.model}
 
     async def _open(self) -> None:
-        """Begin a session, or find the one to go on with, in the folder that it is bound to."""
+        """Begin a session, or find the one to go on with.
+
+        A session is bound to its folder, wherever it is continued. One of another folder is of no use: its agent would
+        work there, by that folder's settings, which the trust in the folder of the step is not about.
+        """
         server, request = self._server, self._request
         if self._session is not None:
             if not self._session.startswith("ses"):  # no name of OpenCode's: its server would only say 500
@@ -167,7 +172,10 @@ class ServedTurn:
             answer = await server.call("GET", f"/session/{self._session}", directory=self._directory)
             if answer.status_code in (400, 404):
                 raise Stopped(failures.session_lost(self._session), session_lost=True)
-            self._directory = str(answered(answer).get("directory") or self._directory)
+            bound = str(answered(answer).get("directory") or self._directory)
+            if not same_folder(bound, self._directory):
+                raise Stopped(failures.bound_elsewhere(self._session, bound), session_lost=True)
+            self._directory = bound
             if request.inherited is not None:
                 await self._copy()
         own = answered(await server.call("GET", "/config", directory=self._directory)).get("permission")
