@@ -181,6 +181,27 @@ def test_i8_a_clock_that_was_set_back_does_not_hold_a_note_up(
     assert receivers.outbox() == [("done", "hook", "sent")]
 
 
+def test_i8_what_was_tried_or_sent_while_the_clock_was_ahead_holds_no_note_up(
+    project: Project, windlass: Windlass, receivers: Receivers
+) -> None:
+    receivers.rules({"to": "hook", "on": ["done"]})
+    receivers.add('[messages]\nrate = "1/h"\n')
+    windlass("run", project.plan(WORKS))
+    db = sqlite3.connect(project.home / "windlass.db")
+    with db:
+        db.execute("UPDATE notes SET changed_at = ?", (time.time() + 9e6,))
+    receivers.web.answer = "HTTP/1.1 503 Later\r\nContent-Length: 0\r\n\r\n"
+    windlass("run", project.plan(WORKS))
+    assert [status for *_, status in receivers.outbox()] == ["sent", "waiting"]
+    assert len(receivers.posted) == 2
+    with db:
+        db.execute("UPDATE notes SET due = ?, changed_at = ?", (time.time() + 9e6,) * 2)
+    db.close()
+    receivers.web.answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    windlass("run", project.plan("name: other\nsteps: [{id: a, run: 'true'}]"))
+    assert [status for *_, status in receivers.outbox()][:2] == ["sent", "sent"]
+
+
 def test_i8_no_more_go_to_a_service_than_its_rate_allows(
     project: Project, windlass: Windlass, receivers: Receivers
 ) -> None:

@@ -85,8 +85,8 @@ class SqliteOutbox:
         """
 
         def work(db: SqlConnection) -> list[OutboxEntry]:
-            # A clock that was set back must not hold notes up: one from the future is due.
-            due = "(due <= :now OR at > :now + 1)"
+            # A clock that was set back must not hold notes up: one from the future, or last tried there, is due.
+            due = "(due <= :now OR at > :now + 1 OR changed_at > :now + 1)"
             old = f"status = 'waiting' AND until < :now AND {due}"
             db.execute(f"UPDATE notes SET status = 'stale', changed_at = :now WHERE {old}", {"now": now})
             db.execute("DELETE FROM notes WHERE status NOT IN ('waiting', 'claimed') AND at < ?", (now - KEPT,))
@@ -141,8 +141,11 @@ def _is_for(me: str, note: Note, claimed_by: str, now: float, alive: Callable[[s
 def _has_room(db: SqlConnection, entry: OutboxEntry, now: float, rate: Rate) -> bool:
     if entry.note.to in LOCAL_CHANNELS:
         return True
-    sql = "SELECT count(*) FROM notes WHERE destination = ? AND number <> ? AND tries > 0 AND changed_at > ?"
-    (lately,) = db.execute(sql, (entry.note.to, entry.number, now - rate.seconds)).fetchone()
+    sql = (
+        "SELECT count(*) FROM notes WHERE destination = ? AND number <> ? AND tries > 0 "
+        "AND changed_at > ? AND changed_at <= ?"  # what was sent while the clock was ahead counts no longer
+    )
+    (lately,) = db.execute(sql, (entry.note.to, entry.number, now - rate.seconds, now + 1)).fetchone()
     return bool(lately < rate.uses)
 
 
