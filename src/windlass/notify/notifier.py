@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from windlass.clock import Clock
@@ -82,6 +82,8 @@ class HomeNotifier:
         """Executions that have spent something since the last look at the limits."""
         self._task: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
+        self._unrecorded: set[int] = set()
+        """Notes that we have claimed, and whose outcome could not be written down."""
         self._news = asyncio.Event()
 
     @cached_property
@@ -127,6 +129,7 @@ class HomeNotifier:
             self._news.clear()
             pause = LOOK_EVERY
             try:
+                await self._put_back()
                 await self._check_limits()
                 await self._send_due()
                 due = await self._outbox.next_due()
@@ -159,14 +162,23 @@ class HomeNotifier:
         for entry in claimed:
             task = asyncio.get_running_loop().create_task(self._send(entry))
             self._sending.add(task)
-            task.add_done_callback(self._sent)
+            task.add_done_callback(partial(self._sent, entry.number))
         return len(claimed)
 
-    def _sent(self, task: asyncio.Task[None]) -> None:
+    def _sent(self, number: int, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
         self._news.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a notification could not be recorded", exc_info=error)
+            self._unrecorded.add(number)
+
+    async def _put_back(self) -> None:
+        """Have notes tried again that would stay claimed for as long as we live: whether they have left is in the
+        record of messages."""
+        for number in tuple(self._unrecorded):
+            now = self._clock.now()
+            await self._outbox.settle(number, "waiting", now, "its outcome could not be written down", now + PAUSES[0])
+            self._unrecorded.discard(number)
 
     async def _send(self, entry: OutboxEntry) -> None:
         fault_point("notify.claimed")
