@@ -42,6 +42,21 @@ def test_l1_times_at_a_change_of_the_clock_are_those_of_cron(cron: str, start: s
     assert times(cron, start, len(expected)) == expected
 
 
+@pytest.mark.parametrize(
+    ("cron", "after", "expected"),
+    [
+        # 5 April 2026: the half hour before two is repeated; 4 October: that after two is left out.
+        ("*/10 2 * * *", "2026-04-05T01:55+11:00", "2026-04-05T02:00+10:30"),
+        ("*/20 0 * * *", "2026-04-05T01:55+11:00", "2026-04-06T00:00+10:30"),
+        ("*/20 0 * * *", "2026-10-04T00:40+10:30", "2026-10-05T00:00+11:00"),
+        ("*/20 2 * * *", "2026-10-04T00:40+10:30", "2026-10-04T02:40+11:00"),
+    ],
+)
+def test_l1_no_time_is_lost_where_the_clock_changes_by_half_an_hour(cron: str, after: str, expected: str) -> None:
+    found = next_time(cron, "Australia/Lord_Howe", datetime.fromisoformat(after).timestamp())
+    assert found == datetime.fromisoformat(expected).timestamp()
+
+
 @given(
     st.sampled_from(["30 2 * * *", "0 * * * *", "*/7 1-3 * * *", "15 2 * * 0", "0 0 * * *"]),
     st.sampled_from([BERLIN, "America/New_York", "Australia/Lord_Howe", "UTC"]),
