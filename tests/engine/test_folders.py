@@ -177,6 +177,14 @@ def test_l1_a_look_that_finds_nothing_new_writes_nothing(inbox: Inbox) -> None:
     assert look_into(WATCH, str(inbox.base), known, NOW, 3) == ([], None, {})
 
 
+def test_l1_a_file_that_a_server_with_another_clock_has_just_written_settles_first(inbox: Inbox) -> None:
+    inbox.put("a.csv", "1", age=-20)
+    inbox.put("b.csv", "2", age=-3600)
+    found = look_into(WATCH, str(inbox.base), {}, NOW, 3)
+    assert found.held == {"a.csv": "settles in 25 s"}
+    assert [one.name for one in found.arrived] == ["b.csv"], "a time that is far ahead says nothing"
+
+
 def test_l1_a_file_written_at_this_moment_settles_first(inbox: Inbox) -> None:
     inbox.put("a.csv", "1", age=0)
     assert look_into(WATCH, str(inbox.base), {}, NOW, 3).held == {"a.csv": "settles in 5 s"}

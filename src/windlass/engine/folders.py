@@ -27,6 +27,9 @@ __all__ = ["FolderLook", "folder_trouble", "look_into", "seen_files", "watched_n
 
 Seen = dict[str, WatchedFile]
 _BLOCK = 1024 * 1024
+AHEAD = 60.0
+"""Seconds by which the time of a file that is being written may be ahead: it has that of a file server, whose clock is
+another one, and the tick may have begun long before it came to this folder."""
 _LATEST = 2**63 - 1
 """The greatest time of a file, in nanoseconds, that a database holds. Whoever writes a file sets its time as well."""
 
@@ -95,7 +98,7 @@ def look_into(watch: FolderWatch, workdir: str, known: Mapping[str, WatchedFile]
                 if (before.size, before.changed) == (found.st_size, _changed(found)):
                     continue
             age = now - found.st_mtime
-            if 0 <= age < watch.settle:
+            if watch.settle and -AHEAD < age < watch.settle:
                 held[name] = f"settles in {math.ceil(watch.settle - age)} s"
                 continue
             if room <= 0:
