@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from server_process import Api
 
 import windlass as library
 from windlass import Plan, Step
+from windlass.homes.key import HomeKey
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -79,6 +81,17 @@ def test_c6_a_link_whose_answer_could_not_be_saved_says_so(server: Server, proje
     assert "403 " in said
     assert "<h1>Not answered</h1>" in said
     assert [one["execution"] for one in server.api.get("/api/approvals").json] == [execution]
+
+
+def test_c6_a_link_of_a_removed_execution_is_a_page_that_names_no_other(server: Server, project: Project) -> None:
+    other = server.api.start(ASKS)["id"]
+    removed = HomeKey(project.home).approval_link("01a1f3c4-0000", "write", "digest", time.time() + 100)
+    nobody = Api(server.address, "")
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": server.address}
+    for page in (nobody.get(removed), nobody("POST", removed, headers=form, raw=b"answer=allow")):
+        assert (page.status, page.headers["content-type"]) == (410, "text/html; charset=utf-8")
+        assert "is no longer open" in page.body.decode()
+        assert other not in page.body.decode()
 
 
 def test_c6_a_forged_link_opens_nothing(server: Server, until: Any) -> None:

@@ -28,6 +28,7 @@ _HEADERS = {
     # With `no-referrer`, browsers would send `Origin: null` with the form, and be refused.
     "referrer-policy": "same-origin",
 }
+_CLOSED = "<p>This question was answered already, or is no longer open.</p>"
 
 
 def login_routes(access: Access) -> list[Route]:
@@ -69,11 +70,14 @@ def approval_pages(engine: Engine, access: Access, redactor: Redactor) -> list[R
             return _page("Not allowed", "<p>This link is not valid or has expired.</p>", 403)
         execution, step, digest, _ = told
         asked = None
-        state = await engine.state(execution)
+        try:
+            state = await engine.state(execution)
+        except NotFound:  # it was removed; its error names others, which the link is not for
+            return _page("Answered", _CLOSED, 410)
         if step in state.questions:
             asked = state.questions[step].approval
         if asked is None or asked.digest != digest or asked.allow is not None:
-            return _page("Answered", "<p>This question was answered already, or is no longer open.</p>", 410)
+            return _page("Answered", _CLOSED, 410)
         exactly = html.escape(json.dumps(asked.input, indent=2, ensure_ascii=False))
         diff = asked_change(asked, state.workdir)
         change = f"<p>which changes:</p><pre>{html.escape(diff)}</pre>" if diff else ""
@@ -105,7 +109,9 @@ def approval_pages(engine: Engine, access: Access, redactor: Redactor) -> list[R
             by = f"link sent to {sent_to}" if sent_to else "link"
             with not_now():
                 await engine.approve(execution, step, allow=word == "allow", by=by, note=note, digest=digest)
-        except (NotNow, NotFound) as error:
+        except NotFound:
+            return _page("Answered", _CLOSED, 410)
+        except NotNow as error:
             return _page("Answered", f"<p>{html.escape(error.message)}</p>", 410)
         except WindlassError as error:
             text = f"<p>Your answer was not saved: {html.escape(error.message)}</p>"
