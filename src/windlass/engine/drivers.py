@@ -51,6 +51,7 @@ class LocalDrivers(Drivers):
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[str, asyncio.Task[State]] = {}
         self._inbox_task: asyncio.Task[None] | None = None
+        self._closing = False
 
     @property
     def name(self) -> str:
@@ -98,6 +99,8 @@ class LocalDrivers(Drivers):
 
     async def drive(self, driver: Driver, opening: Sequence[ev.Event]) -> asyncio.Task[State]:
         """Drive it in a task of its own. Returns when the opening is on disk, raises if it cannot be."""
+        if self._closing:
+            raise UsageError("this engine is closed: nothing was done", advice=("open another one: windlass.open(…)",))
         execution = driver.state.id
         loop = asyncio.get_running_loop()
         self._drivers[execution] = driver
@@ -126,11 +129,14 @@ class LocalDrivers(Drivers):
 
     async def close(self, reason: str = "") -> None:
         """Interrupt all executions here and wait until they have stopped; `reason` is why, if it is given."""
+        self._closing = True
         for execution in list(self._drivers):
             self.post(execution, {"kind": "interrupt", "by": "the engine closing", "reason": reason})
-        if self._tasks:
-            await asyncio.wait(self._tasks.values())
-        if self._inbox_task is not None:
+        loop = asyncio.get_running_loop()
+        # A task of a loop that has ended comes to no end.
+        if driving := [task for task in self._tasks.values() if task.get_loop() is loop]:
+            await asyncio.wait(driving)
+        if self._inbox_task is not None and self._inbox_task.get_loop() is loop:
             self._inbox_task.cancel()
             await asyncio.wait({self._inbox_task})
 

@@ -7,11 +7,13 @@ part with one job; this module makes the parts and assigns the methods to them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial, wraps
+from inspect import iscoroutinefunction
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -25,6 +27,7 @@ from windlass.engine.execution import Execution
 from windlass.engine.forecasts import Forecasts
 from windlass.engine.housekeeping import Housekeeping
 from windlass.engine.observer import Observer
+from windlass.engine.owner import Owner
 from windlass.engine.perform import AttemptRunner
 from windlass.engine.plans import PlanReader, Plans
 from windlass.engine.requests import Requests
@@ -71,7 +74,15 @@ def _of(part: str, method: Callable[Concatenate[Any, P], T]) -> Callable[Concate
             raise UsageError("this engine is closed: nothing was done", advice=(advice,))
         return method(getattr(engine, part), *args, **kwargs)
 
-    return forward
+    if not iscoroutinefunction(method):
+        return forward
+
+    @wraps(method)
+    async def forward_on_loop(engine: Engine, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        engine.owner.require()  # not in the call: `asyncio.run(engine.start(…))` makes it before its loop runs
+        return await cast(Any, forward(engine, *args, **kwargs))
+
+    return cast("Callable[Concatenate[Engine, P], T]", forward_on_loop)
 
 
 class Engine:
@@ -100,6 +111,9 @@ class Engine:
         self.home = home
         self.closed = False
         """`close` has been called, and it does nothing more."""
+        self._closing = asyncio.Lock()
+        self._released = False
+        self.owner = Owner()
         self.journal = drivers.journal
         self.clock = drivers.clock
         self.commits = drivers.commits
@@ -286,10 +300,29 @@ class Engine:
     async def close(self, reason: str = "") -> None:
         """Interrupt running executions and release everything. Unfinished ones can be resumed.
 
-        `reason` is the reason of their pause, when that is not an interruption: `restart`.
+        `reason` is the reason of their pause, when that is not an interruption: `restart`. In a forked process it does
+        nothing: everything belongs to the one that opened the engine.
         """
+        if self.owner.forked:
+            return
+        self.owner.require(ended=True)
+        async with self._closing:  # one after the other: the second finds nothing left to do
+            await self._release(reason)
+
+    async def _release(self, reason: str) -> None:
+        if self._released:
+            return
         await self._drivers.close(reason)
         self.closed = True
+        if not self.owner.ended:  # else the tasks and connections of these ended with their loop
+            await self._take_leave()
+        await self.attempt_runner.processes.close()
+        await self.attempt_runner.gates.close()
+        await self.ledger.close()
+        await self.journal.close()
+        self._released = True
+
+    async def _take_leave(self) -> None:
         if self._cluster is not None:
             await self._cluster.close()
         if self.notifier is not None:
@@ -298,10 +331,6 @@ class Engine:
         await self._checkpoints.close()
         if self.telemetry is not None:
             await self.telemetry.close()  # while the journal can be read
-        closed = (self.agents, self.sandbox, self.built_in, self.attempt_runner.tools, self.attempt_runner.processes)
-        for part in closed:
+        for part in (self.agents, self.sandbox, self.built_in, self.attempt_runner.tools):
             if part is not None:
                 await part.close()
-        await self.attempt_runner.gates.close()
-        await self.ledger.close()
-        await self.journal.close()

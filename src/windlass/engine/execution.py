@@ -71,7 +71,8 @@ class Execution:
     async def wait(self) -> State:
         """Its state when it has finished or stands still. Raises the error of its driver."""
         task = self._task
-        if task is not None and (not task.done() or task.exception() is not None):
+        here = task is not None and task.get_loop() is asyncio.get_running_loop()
+        if task is not None and here and (not task.done() or task.exception() is not None):
             return await asyncio.shield(task)
         # The driver of this handle has ended; another may have resumed the execution since.
         return await self._engine.wait(self.id)

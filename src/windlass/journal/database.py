@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from windlass.errors import Conflict, JournalError, NotPermitted, Vanished
 from windlass.faults import fault_point, is_armed
@@ -54,6 +55,11 @@ SMALLEST = 512
 RETRY_EVERY = 0.005
 """Seconds between tries to get a lock that another process holds."""
 FAULTS = ("before_write", "before_commit", "after_commit")
+
+
+_open_in_parent: set[Path] = set()
+"""Files that were open in the process that this one was forked from. SQLite would count its parent's locks as its own:
+a connection here would hold none, and lose what it commits when the parent closes the file."""
 
 
 class SqlRows(Protocol):
@@ -143,6 +149,7 @@ class Database:
         self._points = tuple(f"{faults}.{when}" for when in FAULTS) if faults and is_armed() else ()
         self._connection: sqlite3.Connection | None = None
         self._file: _OpenFile
+        self._name: Path
         self.cursor: sqlite3.Cursor
         """For the statements of every transaction: making one each time costs as much as a statement."""
         self._reading = threading.Lock()
@@ -155,6 +162,12 @@ class Database:
     def open(self) -> sqlite3.Connection:
         """Open the connection, unless it is open."""
         if self._connection is None:
+            name = self._path.resolve()
+            if name in _open_in_parent:
+                raise JournalError(
+                    f"{self._path} is open in the process that this one was forked from; nothing was written",
+                    advice=('start the process anew: multiprocessing.get_context("spawn")',),
+                )
             with translate(self._path):
                 db = self._connect(self._path)
                 try:
@@ -167,6 +180,8 @@ class Database:
                         raise self._locked(self._busy) from error
                     raise
             self._connection, self.cursor = db, db.cursor()
+            self._name = name
+            _open_here.add(self)
         return self._connection
 
     def read(self, fetch: Callable[[sqlite3.Connection], T], *, wait: bool = True) -> T:
@@ -224,6 +239,7 @@ class Database:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+            _open_here.discard(self)
 
     async def aclose(self) -> None:
         """Close it after everything that its thread has still to do."""
@@ -261,6 +277,18 @@ class Database:
             f"{self._path} has been locked by another program for {seconds:g} s; nothing was written",
             advice=(f"find the program: fuser -v {self._path}", "end that program, then: windlass resume ID"),
         )
+
+
+_open_here: WeakSet[Database] = WeakSet()
+"""Those of this process that have a connection."""
+
+
+def _note_fork() -> None:
+    _open_in_parent.update(database._name for database in _open_here)
+    _open_here.clear()
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def _is_locked(error: BaseException) -> bool:

@@ -18,6 +18,7 @@ __all__ = ["Presence"]
 _mine: dict[str, int] = {}
 """Drivers of this process, with the descriptor that holds each one's lock. A process cannot ask the kernel
 about its own locks (and would drop them by closing the file), so it asks here first."""
+os.register_at_fork(after_in_child=_mine.clear)  # the locks are the parent's
 
 
 class Presence:
@@ -56,6 +57,7 @@ class Presence:
 
     def leave(self) -> None:
         for driver in self._enlisted:
-            (self._folder / driver).unlink(missing_ok=True)
-            os.close(_mine.pop(driver))
+            if (descriptor := _mine.pop(driver, None)) is not None:  # a forked child has none to give up
+                (self._folder / driver).unlink(missing_ok=True)
+                os.close(descriptor)
         self._enlisted.clear()

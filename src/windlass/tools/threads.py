@@ -40,6 +40,9 @@ class _Worker(threading.Thread):
             self.idle.append(self)
 
 
+os.register_at_fork(after_in_child=_Worker.idle.clear)  # a child has none of its parent's threads
+
+
 def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     """The result of the function, run in a thread of its own."""
     loop = asyncio.get_running_loop()
