@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -100,7 +100,23 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
         return self if self.where else msgspec.structs.replace(self, where=where)
 
 
-class WindlassError(Exception):
+def _unpickled(kind: type[_Error], args: tuple[Any, ...], fields: dict[str, Any]) -> _Error:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
+
+class _Copied(Exception):
+    """An exception that is copied and pickled as it is; Python would call its class with the text alone."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+_Error = TypeVar("_Error", bound=_Copied)
+
+
+class WindlassError(_Copied):
     """Base of every error the engine itself raises."""
 
     exit_code = 1
@@ -247,7 +263,7 @@ Trouble = Literal[
 nothing; a limit; its value cannot be passed on; its worker died; its replay took another path."""
 
 
-class ToolError(Exception):
+class ToolError(_Copied):
     """A tool says how it failed. Raise it from your own tools to choose the category."""
 
     def __init__(

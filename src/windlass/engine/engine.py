@@ -156,6 +156,9 @@ class Engine:
         self.damaged = observer.damaged
         """Executions that were found damaged, by id."""
 
+    def __repr__(self) -> str:
+        return f"<Engine {self.home}{' (closed)' if self.closed else ''}>"
+
     # Plans, before anything of them runs
     read = _of("_plans", Plans.read)
     parse = _of("_plans", Plans.parse)

@@ -63,6 +63,9 @@ class Execution:
         self.warnings = tuple(warnings)
         """Warnings of this handle's start or resume: things that may make a step fail here (D5)."""
 
+    def __repr__(self) -> str:
+        return f"<Execution {self.id}>"
+
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """Everything that happens, from the beginning or after a sequence, until it stands still."""
         async for entry in self._engine.follow(self.id, after):

@@ -40,6 +40,10 @@ class PreparedStep(msgspec.Struct, eq=False):
         timeout, effect, approve = spec.timeout, spec.effect, spec.approve
         return cls(spec, spec.tool_name, spec.is_agent, branches, timeout, effect, approve, spec.workdir)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To be pickled as part of a state: without the compiled arguments, which are functions."""
+        return PreparedStep, msgspec.structs.astuple(self)[:-1]
+
     @property
     def arguments(self) -> Compiled:
         """Its arguments, ready to have their templates filled in. Constant only if its `workdir` is, too."""
