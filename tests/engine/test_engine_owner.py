@@ -148,3 +148,32 @@ async def test_i5_an_engine_closed_twice_at_once_is_closed_once(
     await engine.start(LONG)
     await asyncio.gather(engine.close(), engine.close())
     assert closed == ["processes"]
+
+
+async def test_i5_an_engine_closes_to_the_end_though_who_waits_is_cancelled(project: Project) -> None:
+    engine = windlass.open()
+    execution = await engine.start(LONG)
+    closing = asyncio.create_task(engine.close())
+    await asyncio.sleep(0)  # it has begun
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await engine.close()
+    async with windlass.open() as another:
+        assert (await another.state(execution.id)).paused_for == "interrupt"
+
+
+def test_i5_a_loop_that_ends_while_the_engine_closes_leaves_the_home_free(project: Project) -> None:
+    async def leave() -> str:
+        engine = windlass.open()
+        execution = await engine.start(LONG)
+        closing = asyncio.create_task(engine.close())
+        await asyncio.sleep(0)  # it has begun
+        closing.cancel()  # as a cancelled scope of anyio does
+        return execution.id
+
+    async def cancel(execution: str) -> str:
+        async with windlass.open() as another:
+            return str((await (await another.resume(execution)).cancel()).status)
+
+    assert asyncio.run(cancel(asyncio.run(leave()))) == "cancelled"

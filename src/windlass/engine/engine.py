@@ -111,7 +111,7 @@ class Engine:
         self.home = home
         self.closed = False
         """`close` has been called, and it does nothing more."""
-        self._closing = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
         self._released = False
         self.owner = Owner()
         self.journal = drivers.journal
@@ -304,26 +304,31 @@ class Engine:
         """Interrupt running executions and release everything. Unfinished ones can be resumed.
 
         `reason` is the reason of their pause, when that is not an interruption: `restart`. In a forked process it does
-        nothing: everything belongs to the one that opened the engine.
+        nothing: everything belongs to the one that opened the engine. Cancelled while it waits, it goes on by itself.
         """
         if self.owner.forked:
             return
         self.owner.require(ended=True)
-        async with self._closing:  # one after the other: the second finds nothing left to do
-            await self._release(reason)
-
-    async def _release(self, reason: str) -> None:
         if self._released:
             return
-        await self._drivers.close(reason)
-        self.closed = True
-        if not self.owner.ended:  # else the tasks and connections of these ended with their loop
-            await self._take_leave()
-        await self.attempt_runner.processes.close()
-        await self.attempt_runner.gates.close()
-        await self.ledger.close()
-        await self.journal.close()
-        self._released = True
+        if self._closing is None or self._closing.done():
+            self._closing = asyncio.create_task(self._release(reason), name="windlass-close")
+        # Whoever waits for it may be cancelled, in a cancelled scope of anyio at once: it goes on all the same.
+        await asyncio.shield(self._closing)
+
+    async def _release(self, reason: str) -> None:
+        try:
+            await self._drivers.close(reason)
+            self.closed = True
+            if not self.owner.ended:  # else the tasks and connections of these ended with their loop
+                await self._take_leave()
+        finally:  # also at the end of the loop, which cancels this: the home must not look as if this still drove it
+            self.closed = True
+            await self.attempt_runner.processes.close()
+            await self.attempt_runner.gates.close()
+            await self.ledger.close()
+            await self.journal.close()
+            self._released = True
 
     async def _take_leave(self) -> None:
         if self._cluster is not None:
