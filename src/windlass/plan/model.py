@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from windlass.errors import Category
 from windlass.plan.marking import mark_data, shows_only_inputs
@@ -78,6 +78,11 @@ StepId = Annotated[str, FieldBounds(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", min_le
 
 ToolPattern = Annotated[str, FieldBounds(min_length=1, max_length=200)]
 
+if TYPE_CHECKING:  # types that a value may be given as, where its field keeps another one
+    Data = dict[str, Any]
+    Texts = str | Sequence[str]
+    Time = float | str
+
 
 class Importance(StrEnum):
     """The weight of a step's failure for the rest of the plan (C2)."""
@@ -128,6 +133,19 @@ class Retry(CheckedValue):
     on: tuple[Category, ...] = (Category.TRANSIENT, Category.PERMISSION, Category.RESOURCE)
     """Categories that are tried again at all. A bare `retry: 3` adds `logic`: any failed run."""
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            max: int = ...,
+            delay: Time = ...,
+            backoff: float = ...,
+            max_delay: Time = ...,
+            patience: Time | None = ...,
+            on: Sequence[Category | str] = ...,
+        ) -> None: ...
+
 
 def _retry_from_number(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
@@ -158,6 +176,16 @@ class Permits(CheckedValue):
     deny: tuple[str, ...] = ()
     """Tools that are refused unasked."""
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            mode: Literal["ask", "allow", "deny"] | None = ...,
+            allow: Sequence[str] = ...,
+            deny: Sequence[str] = ...,
+        ) -> None: ...
+
 
 class ToolCheck(CheckedValue):
     """A check of an agent's work by a command, a tool or a program: it passes unless that fails."""
@@ -171,6 +199,18 @@ class ToolCheck(CheckedValue):
     """The tool's arguments, or the `args` of the program; text in them may be a template."""
     timeout: Duration | None = None
     """The longest time of the check. One that takes longer is stopped, and has failed."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            run: str | None = ...,
+            tool: str | None = ...,
+            code: str | None = ...,
+            with_: Mapping[str, Any] = ...,
+            timeout: Time | None = ...,
+        ) -> None: ...
 
     def _after(self) -> ToolCheck:
         if sum(one is not None for one in (self.run, self.tool, self.code)) != 1:
@@ -194,6 +234,10 @@ class WorkspaceChoice(CheckedValue):
     files: Annotated[tuple[str, ...], Before(_listed)] = ()
     """Files that git does not track and the work needs, for a worktree: paths and patterns in the repository."""
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, kind: Literal["shared", "worktree", "copy"] = ..., files: Texts = ...) -> None: ...
+
     @classmethod
     def _before(cls, value: Any) -> Any:
         return {"kind": value} if isinstance(value, str) else value
@@ -214,6 +258,12 @@ class Limits(CheckedValue):
     memory: Annotated[Size, within(16 * MB, 1024 * GB)] | None = None
     """Bytes in memory, of the processes of all its steps together. The step that grows beyond it is ended."""
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, *, parallel: int = ..., timeout: Time | None = ..., memory: float | str | None = ...
+        ) -> None: ...
+
 
 def _listed_check(value: Any) -> Any:
     return [value] if isinstance(value, str | dict) else value
@@ -221,12 +271,19 @@ def _listed_check(value: Any) -> Any:
 
 Checks = Annotated[tuple[str | ToolCheck, ...], Before(_listed_check)]
 
+if TYPE_CHECKING:
+    GivenChecks = str | ToolCheck | Data | Sequence[str | ToolCheck | Data]
+
 
 class Pick(CheckedValue):
     """The choice of one item of a `foreach` by checks."""
 
     check: Checks
     """Checks that the work of an agent has to pass to be the result. What fails is not sent back to it."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, check: GivenChecks) -> None: ...
 
 
 DEFAULT_TRIES = 3
@@ -321,6 +378,55 @@ class Step(CheckedValue):
     """The words in which the person is asked."""
     approve_within: Duration | None = None
     """How long the question stays open; unanswered, it fails closed. Default from the settings."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            id: str,
+            name: str = ...,
+            needs: Texts = ...,
+            run: Texts | None = ...,
+            tool: str | None = ...,
+            with_: Mapping[str, Any] = ...,
+            code: str | None = ...,
+            grants: Texts | None = ...,
+            workdir: str | None = ...,
+            env: Mapping[str, Any] = ...,
+            service: ServiceCheck | Literal[True] | Data | None = ...,
+            limits: StepLimits | Data | None = ...,
+            agent: str | None = ...,
+            prompt: str | None = ...,
+            runtime: str | None = ...,
+            model: str | None = ...,
+            models: Texts = ...,
+            skills: Texts = ...,
+            files: Texts = ...,
+            handoff: bool | Sequence[str] = ...,
+            permissions: Permits | Data | None = ...,
+            max_turns: int | None = ...,
+            merge: str | None = ...,
+            only: str | int | list[int] | None = ...,
+            check: GivenChecks = ...,
+            protect: Texts | None = ...,
+            output: Data | Literal["plan"] | None = ...,
+            tries: int | None = ...,
+            workspace: WorkspaceChoice | Literal["shared", "worktree", "copy"] | Data | None = ...,
+            budget: Budget | float | Data | None = ...,
+            fallback: bool | None = ...,
+            when: str | bool | None = ...,
+            foreach: str | Sequence[Any] | None = ...,
+            pick: Literal["first"] | Pick | Data | None = ...,
+            importance: Importance | str = ...,
+            retry: Retry | int | Data = ...,
+            timeout: Time | None = ...,
+            tag: str | None = ...,
+            effect: Effect | str | None = ...,
+            approve: Approve | str = ...,
+            question: str | None = ...,
+            approve_within: Time | None = ...,
+        ) -> None: ...
 
     def _after(self) -> Step:
         if sum((self.run is not None, self.tool is not None, self.is_code, self.is_agent, self.merge is not None)) != 1:
@@ -625,6 +731,26 @@ class Plan(CheckedValue):
     triggers: tuple[dict[str, Any], ...] = ()
     """The times or files by which it starts by itself, once it is scheduled: `windlass schedule add`."""
     steps: tuple[Step, ...] = field(min_length=1, max_length=MAX_STEPS)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            description: str = ...,
+            inputs: Mapping[str, Any] = ...,
+            tools: Texts = ...,
+            limits: Limits | Data = ...,
+            budget: Budget | float | Data | None = ...,
+            runtime: str | None = ...,
+            model: str | None = ...,
+            fallback: bool | None = ...,
+            context: ContextLimit | Data | None = ...,
+            env: Mapping[str, Any] = ...,
+            triggers: Sequence[Data] = ...,
+            steps: Sequence[Step | Data],
+        ) -> None: ...
 
     from_text = False
     """It was read from text: no program has a list of its own in it, which it may change later."""
