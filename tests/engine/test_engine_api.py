@@ -396,3 +396,44 @@ async def test_the_home_is_private_and_ignored_by_git(project: Project) -> None:
     assert project.home / "windlass.db" in files
     assert [path for path in files if path.stat().st_mode & 0o077] == []
     assert (project.home / ".gitignore").read_text().startswith("*")
+
+
+async def test_i5_something_else_than_a_plan_or_a_tool_is_refused_in_words(project: Project) -> None:
+    async with windlass.open() as engine:
+        with pytest.raises(UsageError, match="a plan is a `Plan`, or the path of a file; given is") as refused:
+            await engine.start({"steps": [{"id": "a", "run": "true"}]})  # type: ignore[arg-type]
+        assert "RunRequest(plan={…})" in refused.value.advice[0]
+
+    def bare() -> None: ...
+
+    class Made:
+        name = "made"
+
+        async def execute(self) -> None: ...
+
+    for given, text in (
+        (bare, "the function bare cannot be a tool"),
+        (3, "an object of int cannot be a tool"),
+        (Made, "the class Made cannot be a tool"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            windlass.open(tools=[given])  # type: ignore[list-item]
+    assert project.ids() == []
+
+
+async def test_i5_events_after_a_sequence_that_cannot_be_are_no_sign_of_damage(project: Project) -> None:
+    async with windlass.open(tools=[double]) as engine:
+        execution = await engine.start(CHAIN)
+        await execution.wait()
+        for after in (-1, 1.5, "x", 10**30):
+            with pytest.raises(UsageError, match="`after` is the `seq` of an event, or 0 for all"):
+                _ = [event async for event in execution.events(after)]  # type: ignore[arg-type]
+
+
+async def test_i5_executions_are_found_by_one_status_and_an_unknown_one_is_told(project: Project) -> None:
+    async with windlass.open(tools=[double]) as engine:
+        execution = await engine.start(CHAIN)
+        await execution.wait()
+        assert [head.id for head in await engine.executions("completed")] == [execution.id]
+        with pytest.raises(UsageError, match="there is no status 'done'; there are: pending, running"):
+            await engine.executions(["done"])

@@ -24,6 +24,8 @@ POLL = 0.1
 STARTING = 20.0
 """Seconds that a driver may take to begin a pending execution; after that, none will."""
 
+LAST_SEQ = 2**53
+"""A sequence that no event reaches."""
 
 Subscriber = Callable[[str, Sequence[ev.Event], int], None]
 """Called with the execution, its new events, and the sequence of the last; with no events when its driver has ended."""
@@ -114,6 +116,9 @@ class Observer:
         """Executions, newest first. `before` is the last id of the previous page; see `Journal.heads`."""
         if before and not is_id(before):
             raise UsageError(f"`before` is the last id of the page before; given is {before!r}")
+        statuses = (statuses,) if isinstance(statuses, str) else statuses
+        if unknown := sorted({str(one) for one in statuses} - set(ExecutionStatus)):
+            raise UsageError(f"there is no status {unknown[0]!r}; there are: {', '.join(ExecutionStatus)}")
         return await self._journal.heads(
             statuses=statuses, name=name, text=text, since=since, before=before, asking=asking, limit=limit
         )
@@ -197,6 +202,8 @@ class Observer:
 
     async def follow(self, execution: str, after: int = 0) -> AsyncIterator[Entry]:
         """Its events, past and future, until it has finished or paused."""
+        if not isinstance(after, int) or not 0 <= after <= LAST_SEQ:
+            raise UsageError(f"`after` is the `seq` of an event, or 0 for all; given is {after!r}")
         head = await self.find(execution)
         stopped = False
         quiet = silence = 0.0

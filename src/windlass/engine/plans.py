@@ -49,7 +49,14 @@ class LoadedPlan(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, plan: Plan | LoadedPlan) -> LoadedPlan:
-        """Wrap a bare plan, which has no source and brings nothing."""
+        """Wrap a bare plan, which has no source and brings nothing. Refuses anything else than a plan."""
+        if not isinstance(plan, Plan | LoadedPlan):
+            from windlass.plan.schema import kind_of  # programs seldom give something else
+
+            raise UsageError(
+                f"a plan is a `Plan`, or the path of a file; given is {kind_of(plan)}",
+                advice=("a plan as data: await windlass.RunRequest(plan={…}).start(engine)",),
+            )
         return cls(plan) if isinstance(plan, Plan) else plan
 
 

@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from windlass.errors import UsageError
 from windlass.ports.composed import ComposedTool
 from windlass.ports.meter import Meter
 from windlass.ports.terms import Estimate, Terms
@@ -376,7 +377,20 @@ class ToolLike(Protocol):
 
 
 def as_tool(tool: Tool | ToolLike) -> Tool:
-    """The tool itself, or a `Tool` that wraps an object of another class."""
+    """The tool itself, or a `Tool` that wraps an object of another class. Refuses what is no tool."""
+    if isinstance(tool, type):
+        raise UsageError(
+            f"the class {tool.__name__} cannot be a tool, as an object of it can",
+            advice=(f"give an object of it: {tool.__name__}()",),
+        )
+    if not (hasattr(tool, "name") and hasattr(tool, "execute")):
+        what = (
+            f"the function {tool.__name__}" if isinstance(tool, FunctionType) else f"an object of {type(tool).__name__}"
+        )
+        raise UsageError(
+            f"{what} cannot be a tool: it has no `name` or no `execute`",
+            advice=("write @tool above a function: from windlass import tool",),
+        )
     return tool if isinstance(tool, Tool) else _Adapted(tool)
 
 
