@@ -19,6 +19,9 @@ from windlass.errors import JournalError, UsageError
 if TYPE_CHECKING:
     from conftest import Project
 
+# From Python 3.12 on, a process with threads is warned when it forks; what its child can do is tried here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork\\(\\):DeprecationWarning")
+
 
 @tool
 def shout(text: str) -> str:
