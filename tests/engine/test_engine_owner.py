@@ -180,3 +180,11 @@ def test_i5_a_loop_that_ends_while_the_engine_closes_leaves_the_home_free(projec
             return str((await (await another.resume(execution)).cancel()).status)
 
     assert asyncio.run(cancel(asyncio.run(leave()))) == "cancelled"
+
+
+def test_i5_an_engine_below_another_library_than_asyncio_says_so(project: Project) -> None:
+    engine = windlass.open()
+    with pytest.raises(UsageError, match="no event loop of asyncio runs here"):
+        engine.start(LONG).send(None)
+    asyncio.run(engine.close())
+    assert project.ids() == []

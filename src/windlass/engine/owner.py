@@ -35,7 +35,13 @@ class Owner:
         """Raise `UsageError` in another process or event loop; with `ended`, not after the end of the engine's loop."""
         if self.forked:
             raise UsageError("this engine was opened in another process: nothing was done", advice=(_OPEN_HERE,))
-        here = asyncio.get_running_loop()
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError as error:
+            raise UsageError(
+                "no event loop of asyncio runs here: nothing was done",
+                advice=("with anyio, choose its backend asyncio; below trio, run the engine in a thread of its own",),
+            ) from error
         if self._loop is None:
             self._loop = here
         if self._loop is here or (ended and self.ended):
