@@ -146,12 +146,15 @@ async def test_a3_a_conversation_of_another_folder_is_not_gone_on_with(
     bench: Bench, contract: Contract, port: int
 ) -> None:
     hostile = Hostile(bench, port, plugin=False)
-    runner = bench.runner if contract == "serve" else bench.another_runner(contract=contract)
-    async with bench.model(Reply.say("first")) as model:
-        first = await runner.run(bench.request("go", workdir=hostile.folder), FakeHost())
-        request = bench.request("go on", session=first.session, trusted=True)
-        second = await runner.run(request, FakeHost())
-        model.check()
+    runner = bench.another_runner(contract=contract)  # a server of its own, for one of a trusted folder is another one
+    try:
+        async with bench.model(Reply.say("first")) as model:
+            first = await bench.runner.run(bench.request("go", workdir=hostile.folder), FakeHost())
+            request = bench.request("go on", session=first.session, trusted=True)
+            second = await runner.run(request, FakeHost())
+            model.check()
+    finally:
+        await runner.close()
     assert first.success, first
     assert second.failure is not None
     assert "belongs to another folder" in second.failure.message
