@@ -190,6 +190,7 @@ def test_d9_a_journal_that_was_deleted_or_emptied_at_rest_is_told(
     project: Project, windlass: Windlass, lose: Callable[[Path], None]
 ) -> None:
     windlass("run", project.plan(PLAN))
+    (lost,) = (project.home / "executions").glob("*.json")
     lose(project.home / "windlass.db")
     for _ in range(2):  # the first look makes a new one
         found = checks(windlass("doctor", "--json", code=1).json)["journal"]
@@ -198,7 +199,7 @@ def test_d9_a_journal_that_was_deleted_or_emptied_at_rest_is_told(
             assert "the journal has lost them: windlass doctor" in windlass("list", *listed).err
         assert "has lost its executions" in windlass("schedule", "list", "--json").err
     assert "has lost its executions" in windlass("run", "plan.yaml", "--detach").err
-    windlass("restore", next((project.home / "executions").glob("*.json")))
+    windlass("restore", lost)
     assert "completed" in windlass("list").out
     windlass("doctor")
 
