@@ -174,7 +174,7 @@ def refused(windlass: Windlass, project: Project, *arguments: str, **env: str) -
         (["--task", "x", "--budget", "-1"], "not in the range x>=0"),
         (["--task-file", "missing.yaml"], "missing.yaml"),
         (["--task-file", "."], "cannot be read"),
-        (["--task-file", "/dev/zero"], "/dev/zero is larger than 4 MiB"),
+        (["--task-file", "/dev/zero"], "/dev/zero cannot be read: it is larger than 4 MiB"),
         (["--task-file", "empty.yaml"], "empty"),
         (["--task-file", "empty.txt"], "describe it there"),
         (["--task-file", "broken.yaml"], "broken.yaml:1"),

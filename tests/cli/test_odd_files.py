@@ -52,7 +52,7 @@ def test_d9_a_pipe_in_the_place_of_a_checkpoint_file_is_refused(project: Project
 def test_i1_arguments_from_a_device_without_end_are_refused(project: Project, windlass: Windlass) -> None:
     windlass("run", project.plan("steps: [{id: a, run: 'false', retry: {max: 0}}]"), code=1)
     ended = windlass("retry", "@last", "a", "--with-file", "/dev/zero", code=2)
-    assert "--with-file /dev/zero is larger than 16 MiB" in ended.err
+    assert "--with-file /dev/zero cannot be read: it is larger than 16 MiB" in ended.err
 
 
 def test_i1_a_file_may_not_be_larger_than_what_is_read(tmp_path: Path) -> None:
@@ -62,3 +62,8 @@ def test_i1_a_file_may_not_be_larger_than_what_is_read(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="it is larger than") as caught:
         read_regular(file, 4)
     assert caught.value.filename == str(file)
+
+
+def test_a3_a_pipe_in_the_place_of_opencodes_settings_is_not_waited_for_nor_passed_by(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "opencode.json")
+    assert opencode.unstoppable_setting(tmp_path, "") == (tmp_path / "opencode.json").resolve()

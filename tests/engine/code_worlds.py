@@ -7,6 +7,7 @@ down what was done, so that a test sees what the world saw; `PowerCut` is a jour
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import windlass
@@ -30,7 +31,7 @@ from windlass.errors import Failure
 from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.memory import MemoryLedger
-from windlass.ports import ComposedTool, Journal, Sandbox, Tool
+from windlass.ports import Call, ComposedTool, Journal, Sandbox, Tool
 from windlass.process import Supervisor
 from windlass.settings import load_settings
 from windlass.testing import MemoryJournal
@@ -195,3 +196,17 @@ async def occurred(execution: Execution, kind: type[ev.Event], count: int = 1) -
         if count == 0:
             return event
     raise AssertionError(f"there was no such {kind.__name__}")
+
+
+def plain_call(folder: Path, contact: Any = None) -> Call:
+    """A use of a tool, outside of an execution unless there is a `contact`."""
+    return Call(
+        execution="e",
+        step="s",
+        attempt=1,
+        workdir=folder,
+        folder=folder,
+        processes=Supervisor(),
+        output=lambda stream, text: None,
+        contact=contact,
+    )

@@ -123,6 +123,16 @@ async def test_k4_files_that_the_user_ignores_everywhere_are_not_committed(
     assert listed["work"] == "1 commit not merged", "as `windlass diff` has it"
 
 
+async def test_k4_work_that_a_remote_has_is_merged_also_in_one_of_our_name(project: Project) -> None:
+    folder = repository(project)
+    world = AgentWorld(project, works(writes("new.txt")))
+    state = await world.run(plan(agent(workspace="worktree")))
+    git(folder, "update-ref", "refs/remotes/windlass/main", tip(folder, state))
+    async with world.engine() as engine:
+        (listed,) = await engine.workspaces(state.id)
+    assert listed["work"] == "merged"
+
+
 async def test_k4_an_agent_that_commits_or_leaves_its_branch_loses_nothing(project: Project) -> None:
     folder = repository(project)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from code_worlds import plain_call
 
 from windlass.core import events as ev
 from windlass.core.program import CallRecord
@@ -15,8 +16,7 @@ from windlass.engine.code.caller import Permit, ProgramOrigin, Tree
 from windlass.engine.code.calls import UNKNOWN, Calls
 from windlass.errors import ApprovalOutdated, Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call, GuestCall, ProgramLimits
-from windlass.process import Supervisor
+from windlass.ports import GuestCall, ProgramLimits
 from windlass.testing import FakeClock
 
 NOW = 1_800_000_000.0
@@ -37,15 +37,7 @@ class World:
         self.permits: list[Permit] = []
         self.results: list[Any] = []
         self.parked = 0
-        call = Call(
-            execution="e",
-            step="s",
-            attempt=1,
-            workdir=tmp_path,
-            folder=tmp_path,
-            processes=Supervisor(),
-            output=lambda stream, text: None,
-        )
+        call = plain_call(tmp_path)
         contact: Any = SimpleNamespace(step=SimpleNamespace(id="s"), tell=self.tell, record=self.record, use=self.use)
         run: Any = SimpleNamespace(park=self.park)
         caller: Any = self

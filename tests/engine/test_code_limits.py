@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from code_worlds import plain_call
 
 from windlass.core.decide import Policy
 from windlass.engine.code.caller import Permit, ProgramOrigin, Tree, callable_names
@@ -17,8 +18,8 @@ from windlass.engine.code.grounds import program_basis
 from windlass.engine.code.running import ProgramDeps
 from windlass.engine.gates import TookTooLong
 from windlass.errors import CUT_OFF, Category, Failure, ToolError, Trouble
-from windlass.ports import Call, ComposedTool, PersonAnswer, ProgramError, ProgramLimits
-from windlass.process import ProcessLost, Supervisor
+from windlass.ports import ComposedTool, PersonAnswer, ProgramError, ProgramLimits
+from windlass.process import ProcessLost
 from windlass.testing import FakeClock
 
 LIMITS = ProgramLimits(memory=100, cpu=1.0, wall=60.0, calls=2, output=50, log=10)
@@ -224,17 +225,8 @@ async def test_g3_a_composed_tool_runs_only_inside_an_execution_and_not_in_itsel
     desk: Any = ProgramDeps(None, FakeClock(1.0))  # type: ignore[arg-type]
     shelf: Any = Shelf()
     greet = Composed(ComposedTool("greet", "return 1", {"type": "object"}), desk, Policy(), shelf)
-    call = Call(
-        execution="e",
-        step="s",
-        attempt=1,
-        workdir=tmp_path,
-        folder=tmp_path,
-        processes=Supervisor(),
-        output=lambda stream, text: None,
-    )
     with pytest.raises(ToolError, match="a composed tool runs only inside an execution"):
-        await greet.execute({}, call)
+        await greet.execute({}, plain_call(tmp_path))
     assert used == [True], "the shelf counts it as failed"
     caller: Any = None
     for chain, said in (

@@ -8,11 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from code_worlds import plain_call
 
 from windlass.engine.code.search import CodeSearch, search
 from windlass.errors import ToolError
-from windlass.ports import Call
-from windlass.process import Supervisor
 from windlass.tools.built_in import Registry
 from windlass.tools.files.tools import file_tools
 from windlass.tools.shell import Shell
@@ -108,24 +107,12 @@ def test_g2_a_tool_with_an_odd_schema_is_found_all_the_same() -> None:
 
 
 async def test_g2_the_tool_finds_those_of_its_caller_and_runs_only_inside_an_execution(tmp_path: Path) -> None:
-    def call_of(contact: Any) -> Call:
-        return Call(
-            execution="e",
-            step="s",
-            attempt=1,
-            workdir=tmp_path,
-            folder=tmp_path,
-            processes=Supervisor(),
-            output=lambda stream, text: None,
-            contact=contact,
-        )
-
-    inside = call_of(SimpleNamespace(tools=Registry(file_tools())))
+    inside = plain_call(tmp_path, SimpleNamespace(tools=Registry(file_tools())))
     found = await CodeSearch().execute({"query": "rename a file", "limit": 1}, inside)
     assert "move" in found
     assert await CodeSearch().execute({"query": "nowhere"}, inside) == ""
     with pytest.raises(ToolError, match="a search runs only inside an execution"):
-        await CodeSearch().execute({"query": "rename"}, call_of(None))
+        await CodeSearch().execute({"query": "rename"}, plain_call(tmp_path))
     assert CodeSearch().validate({"query": "x", "limit": 1}) == []
     for wrong in ({"query": "x", "limit": 0}, {"query": "x", "more": 1}, {}):
         assert CodeSearch().validate(wrong)

@@ -45,10 +45,12 @@ from windlass.engine.lookup import find_step
 from windlass.errors import UsageError
 from windlass.plan.load import Written, parse_input
 from windlass.plan.yamlread import read
+from windlass.regular import read_text
 
 __all__ = ["register"]
 
 MAX_ARGUMENTS = 16 * 1024 * 1024
+"""Characters of `--with-file`."""
 
 
 def register(app: Group) -> None:
@@ -218,12 +220,11 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        with file.open(encoding="utf-8") as given:
-            text = given.read(MAX_ARGUMENTS + 1)  # it may be a pipe, or a device without end
-        if len(text) > MAX_ARGUMENTS:
-            raise UsageError(f"--with-file {file} is larger than {MAX_ARGUMENTS // 1024**2} MiB")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--with-file {file} cannot be read: {error}") from error
+        text = read_text(file, MAX_ARGUMENTS)
+    except OSError as error:
+        raise UsageError(f"--with-file {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--with-file {file} is not UTF-8 text: {error.reason}") from error
     found = read(text, file=str(file), as_json=file.suffix.lower() == ".json").data
     if not isinstance(found, dict):
         raise UsageError(f"--with-file {file} is not an object of arguments", advice=("write it like: key: value",))

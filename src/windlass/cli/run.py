@@ -47,6 +47,7 @@ from windlass.engine.execution import Execution
 from windlass.errors import JournalError, UsageError, WindlassError
 from windlass.plan.model import MOST_PARALLEL, Plan
 from windlass.plan.strategies import Strategy
+from windlass.regular import read_text
 from windlass.runtimes import runtime_names
 from windlass.visible import one_line
 
@@ -239,10 +240,7 @@ def _tasks_in(file: Path) -> Any:
     from windlass.plan.yamlread import read
 
     try:
-        with file.open(encoding="utf-8") as given:
-            text = given.read(MAX_TASK_FILE + 1)  # it may be a pipe, or a device without end
-        if len(text) > MAX_TASK_FILE:
-            raise UsageError(f"{file} is larger than {MAX_TASK_FILE // 1024**2} MiB, too large for a list of tasks")
+        text = read_text(file, MAX_TASK_FILE)
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8 text: {error.reason}") from error
     except OSError as error:

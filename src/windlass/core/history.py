@@ -180,12 +180,12 @@ def record_of(state: State) -> ExecutionRecord:
     first = state.started_at if state.started_at is not None else ended
     steps: list[StepRecord] = []
     others: list[StepRecord] = []
-    queued, worked, retried = 0.0, 0.0, 0
-    plain, own = True, graph.order
-    if state.origin is not None:
-        own = tuple(name for name in own if not _is_kept(known[name]))
-    for name in own:
+    queued, worked, attempts = 0.0, 0.0, 0
+    plain, forked = True, state.origin is not None
+    for name in graph.order:
         step = known[name]
+        if forked and _is_kept(step):
+            continue
         prepared = step.prepared
         if (
             step.status is _COMPLETED
@@ -194,14 +194,12 @@ def record_of(state: State) -> ExecutionRecord:
         ):
             # Nearly every step. Written out here, because the record may cost only a little of what the step does.
             tried, work, queue, end = step.attempts, step.worked, step.queued, step.finished_at
+            queued += queue
             worked += work
-            if queue:
-                queued += queue
-            if tried != 1 or end is None or not first <= end <= ended:
-                plain = False
-                retried += tried - 1
+            attempts += tried
             size, before = len(_encoded(step.input)), after[group_of[name]]
             if (used := step.used) is None:
+                plain = plain and tried == 1 and end is not None and first <= end <= ended
                 steps.append(
                     StepRecord(name, prepared.tool, tried, step.started_at, end, work, size, before, queue or 0)
                 )
@@ -216,7 +214,6 @@ def record_of(state: State) -> ExecutionRecord:
         other = _step(step, ended, after[group_of[name]])
         steps.append(other)
         others.append(other)
-    attempts = len(steps) - len(others) + retried
     if state.spent_before.usd or state.spent_before.unknown or state.spent_before.tokens_in:
         others.append(_replaced(state.spent_before))
         steps.append(others[-1])

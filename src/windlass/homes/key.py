@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from windlass.errors import NotPermitted, WindlassError
+from windlass.regular import read_beginning
 
 __all__ = ["HomeKey"]
 
@@ -57,11 +58,8 @@ class HomeKey:
             return None
         except OSError as error:
             raise WindlassError(f"{self.file} cannot be read: {error.strerror}") from error
-        try:
-            mode = os.fstat(descriptor).st_mode
-            token = os.read(descriptor, 4096).decode("ascii", "replace").strip() if stat.S_ISREG(mode) else ""
-        finally:
-            os.close(descriptor)
+        found, text = read_beginning(descriptor, 4096)
+        mode, token = found.st_mode, text.decode("ascii", "replace").strip()
         if not stat.S_ISREG(mode):
             flaw = "is not a regular file"
         elif mode & 0o077:

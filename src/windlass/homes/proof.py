@@ -24,6 +24,7 @@ from typing import NamedTuple
 from windlass.errors import NotPermitted
 from windlass.homes.names import DATABASE, HARMLESS, HOME_FILE, not_saved, user_folder
 from windlass.homes.safety import folder_flaw
+from windlass.regular import read_beginning
 
 __all__ = [
     "check_database",
@@ -67,7 +68,7 @@ def read_proof(home: Path) -> HomeProof | None:
         return None
     except OSError as error:
         raise ValueError(f"{HOME_FILE} cannot be read: {error.strerror}") from error
-    found, text = _beginning(descriptor)
+    found, text = read_beginning(descriptor, _LARGEST)
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"{HOME_FILE} is not a regular file")
     try:
@@ -78,15 +79,6 @@ def read_proof(home: Path) -> HomeProof | None:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{HOME_FILE} is damaged") from error
     return proof
-
-
-def _beginning(descriptor: int) -> tuple[os.stat_result, bytes]:
-    """The first bytes of an open file, none of a folder or a pipe. Closes it."""
-    try:
-        found = os.fstat(descriptor)
-        return found, os.read(descriptor, _LARGEST) if stat.S_ISREG(found.st_mode) else b""
-    finally:
-        os.close(descriptor)
 
 
 def home_id(home: Path) -> str | None:
@@ -173,7 +165,7 @@ def read_key(folder: Path) -> bytes | None:
         raise NotPermitted(
             f"the key of your homes, {file}, cannot be read: {error.strerror}", advice=(f"inspect it: ls -l {file}",)
         ) from error
-    found, text = _beginning(descriptor)
+    found, text = read_beginning(descriptor, _LARGEST)
     if found.st_uid != os.geteuid():
         flaw = f"belongs to another user (uid {found.st_uid})"
     elif found.st_mode & 0o077:

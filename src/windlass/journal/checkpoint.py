@@ -198,8 +198,6 @@ class _File(msgspec.Struct):
 def read_checkpoint(path: Path) -> list[Event]:
     """The events in the file, or `BadCheckpoint` with what is wrong with it."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadCheckpoint(f"{path} is larger than a checkpoint may be ({MAX_BYTES} bytes)")
         content = read_regular(path, MAX_BYTES)
     except OSError as error:
         raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error

@@ -280,7 +280,7 @@ class Database:
 
 
 _open_here: WeakSet[Database] = WeakSet()
-"""Those of this process that have a connection."""
+"""Databases of this process with an open connection."""
 
 
 def _note_fork() -> None:

@@ -50,7 +50,7 @@ def next_time(cron: str, zone: str, after: float) -> float | None:
         change = _change(place, since, found)
         whole = change + -(change + _offset(place, change)) % _HOUR
         others = [_first(cron, place, start) for start in (change - 1, whole - 1) if start > after]
-        found = min(found, *(other for other in others if other is not None), found)
+        found = min([found, *(other for other in others if other is not None)])
     return found
 
 

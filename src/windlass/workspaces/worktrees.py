@@ -507,17 +507,16 @@ def work_in(worktree: Worktree) -> str:
         return ""
     if tip == worktree.base:
         return "no work"
-    if any(not name.startswith("windlass/") for name in holders_of(repository, tip)):
+    if any(not name.startswith("refs/heads/windlass/") for name in holders_of(repository, tip)):
         return "merged"
     count = int(git_at(repository, "rev-list", "--count", f"{worktree.base}..{tip}"))
     return f"{count} commit{'s' if count > 1 else ''} not merged"
 
 
 def holders_of(repository: Repository, commit: str) -> list[str]:
-    """The branches, tags and remote branches that have the commit."""
+    """The branches, tags and remote branches that have the commit, by their full names."""
     asked = ("for-each-ref", f"--contains={commit}", "--format=%(refname)", "refs/heads", "refs/tags", "refs/remotes")
-    holders = git_at(repository, *asked).decode("utf-8", "replace").splitlines()
-    return [name.split("/", 2)[2] for name in holders]
+    return git_at(repository, *asked).decode("utf-8", "replace").splitlines()
 
 
 def is_on_branch(workdir: Path, commit: str, branch: str) -> bool:

@@ -183,9 +183,9 @@ def _refuse_merged(step: StepState) -> None:
         return
     repository = find_repository(Path(folder.repository))
     holders = holders_of(repository, agent.commit) if repository is not None else []
-    if (merged := next((name for name in holders if name != folder.branch), None)) is not None:
+    if (merged := next((name for name in holders if name != f"refs/heads/{folder.branch}"), None)) is not None:
         raise ToolError(
-            f"nothing was touched: the work of {step.id} is merged into {shown(merged)}",
+            f"nothing was touched: the work of {step.id} is merged into {shown(merged.split('/', 2)[2])}",
             category=Category.CONFIGURATION,
             advice=(f"take it back there with `git revert`; its last commit is {agent.commit[:12]}",),
         )

@@ -131,7 +131,7 @@ def unstoppable_setting(workdir: Path, user: str) -> Path | None:
 def _is_unstoppable(settings: Path) -> bool:
     """Tell whether a settings file has one of the keys, or cannot be read, so that nobody knows."""
     try:
-        found = jsonc.parse(settings.read_text(encoding="utf-8"))
+        found = jsonc.parse(read_regular(settings).decode())
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError, RecursionError):
