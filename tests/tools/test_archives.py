@@ -204,11 +204,14 @@ async def test_trust_a_bomb_in_the_body_of_an_answer_is_cut_at_the_cap_and_not_k
 
 
 def test_trust_no_module_of_windlass_unpacks_archives() -> None:
-    files = sorted(SOURCES.rglob("*.py"))
+    texts = {file: file.read_text() for file in sorted(SOURCES.rglob("*.py"))}
     found = [
-        f"{file.relative_to(SOURCES)}: {name}" for file in files for name in unpacking(ast.parse(file.read_bytes()))
+        f"{file.relative_to(SOURCES)}: {name}"
+        for file, text in texts.items()
+        if any(name in text for name in UNPACKERS)  # reading the syntax of all of them takes seconds
+        for name in unpacking(ast.parse(text))
     ]
-    assert files
+    assert texts
     # A backup is one: its members are read by name, each within its stated size (tests/crash/test_backup.py).
     assert found == ["journal/backup.py: zipfile"]
 
