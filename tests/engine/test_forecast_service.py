@@ -169,6 +169,8 @@ async def test_d7_scores_and_what_was_learned_are_looked_up_again_after_a_minute
     world: AgentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = await world.left_behind(PLAN, PAUSED)
+    plan = Plan(name="other", steps=[Step(id="a", tool="greet")])
+    other = fold([ev.ExecutionCreated(NOW, "y" * 32, msgspec.Raw(plan.encoded), {}, "")], plan)
     async with world.engine() as engine:
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -178,9 +180,13 @@ async def test_d7_scores_and_what_was_learned_are_looked_up_again_after_a_minute
         now += module.LEARN_AGAIN
         assert await service(engine).scores() is scores
         assert await service(engine)._shared_knowledge(state) is known
+        await service(engine)._shared_knowledge(other)
         now += 0.1
         assert await service(engine).scores() is not scores
         assert await service(engine)._shared_knowledge(state) is not known
+        assert len(service(engine)._learned) == 2
+        now += module.LEARN_AGAIN + 0.1
+        await service(engine)._shared_knowledge(state)
         assert len(service(engine)._learned) == 1
 
 

@@ -54,6 +54,8 @@ async def test_d5_everything_that_is_missing_is_told_at_once_and_nothing_runs(pr
         assert "install no-such-list" in refused.value.advice
         assert any("ANTHROPIC_API_KEY" in line for line in refused.value.advice)
         assert await engine.executions() == []
+        with pytest.raises(UsageError, match="this plan cannot run here"):
+            await engine.prerequisites(engine.read("plan.yaml"))
         warned = await engine.prerequisites(engine.read("plan.yaml"), anyway=True)
     assert not (project.path / "ran.txt").exists()
     assert [line.split(":")[0] for line in warned[-2:]] == ["step maybe", "step optional"]

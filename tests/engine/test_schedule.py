@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -115,6 +116,17 @@ async def test_l1_a_plan_that_is_removed_starts_no_more(world: World) -> None:
     for asked in (world.schedule.remove(world.plan), world.schedule.view(world.plan)):
         with pytest.raises(UsageError, match="is not scheduled"):
             await asked
+
+
+async def test_l1_a_name_that_two_scheduled_plans_have_names_neither(world: World) -> None:
+    assert len((await world.schedule.view(Path("hourly"))).triggers) == 1
+    other = world.project.file("other.yaml", PLAN)
+    await world.schedule.add(other, world.project.path)
+    with pytest.raises(UsageError, match="several scheduled plans have the name hourly") as refused:
+        await world.schedule.remove(Path("hourly"))
+    assert str(world.plan) in refused.value.message
+    assert str(other) in refused.value.message
+    assert len(await world.store.plans()) == 2
 
 
 async def test_l1_a_scheduled_plan_that_is_a_link_by_now_is_found_by_its_path(world: World) -> None:
