@@ -62,6 +62,10 @@ def test_l1_an_event_that_is_not_named_has_a_reason_to_be_skipped() -> None:
     assert arrival_of(other, HOOK).refusal == r"its event '\x1b[2J' is none of push (events)"
 
 
+def test_l1_the_path_of_a_webhook_stays_as_services_were_given_it() -> None:
+    assert hook_path("/srv/plan.yaml", "pushed") == "/hooks/22928232d73f34ecf073abbd"
+
+
 def test_l1_each_trigger_of_each_plan_has_a_path_that_does_not_name_it() -> None:
     paths = {hook_path(plan, name) for plan in ("/a.yaml", "/b.yaml") for name in ("x", "y")}
     assert len(paths) == 4

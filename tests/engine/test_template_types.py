@@ -8,7 +8,7 @@ import pytest
 
 import windlass
 from windlass import Plan, Step, tool
-from windlass.engine.as_text import with_texts
+from windlass.engine.as_text import nulls_for_text, with_texts
 from windlass.plan.template import compile_value
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ SCHEMAS: dict[str, tuple[Any, Any]] = {
     "text or a number": ({"type": ["string", "integer"]}, 3),
     "one of some texts": ({"enum": ["3", "4"]}, "3"),
     "a reference to text": ({"$ref": "#/$defs/t"}, "3"),
+    "a reference to nowhere": ({"$ref": "#/$defs/no/where"}, 3),
     "anything": ({}, 3),
     "a number": ({"type": "number"}, 3),
 }
@@ -97,6 +98,67 @@ def test_b5_only_a_schema_that_takes_text_alone_makes_text(kind: str) -> None:
     found = with_texts(schema, {"a": "{{ x }}", "b": ["{{ x }}", 3], "c": "{{ x }}"}, given)
     assert found == {"a": expected, "b": [expected, 3], "c": 3}
     assert with_texts(schema, {"a": 3, "b": "{{ x }}", "c": 3}, given) == {"a": 3, "b": [expected, expected], "c": 3}
+
+
+def test_b5_text_is_made_at_any_place_that_the_schema_describes() -> None:
+    text = {"type": "string"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "rows": {"items": {"allOf": [{"$ref": "#/$defs/a~1b/properties/row"}]}},
+            "either": {"oneOf": [{"properties": {"x": text}}, {"properties": {"y": text}}]},
+            "null": {"type": ["string", "null"]},
+        },
+        "additionalProperties": text,
+        "$defs": {"a/b": {"properties": {"row": {"additionalProperties": text}}}},
+    }
+    written = {
+        "rows": [{"n": "{{ x }}", "m": 2}, "{{ x }}"],
+        "either": {"x": "{{ x }}", "y": "{{ x }}", "z": "{{ x }}"},
+        "null": "{{ x }}",
+        "own": "{{ x }}",
+        "plain": 7,
+    }
+    given = {
+        "rows": [{"n": 1, "m": 2}, {"n": 3}, {"n": 4}],
+        "either": {"x": 1, "y": 2, "z": 3},
+        "null": None,
+        "own": 5,
+        "plain": 7,
+    }
+    assert with_texts(schema, written, given) == {
+        "rows": [{"n": "1", "m": 2}, {"n": "3"}, {"n": 4}],
+        "either": {"x": "1", "y": "2", "z": 3},
+        "null": None,
+        "own": "5",
+        "plain": 7,
+    }
+
+
+def test_b5_what_lies_deeper_than_32_levels_stays_as_it_is() -> None:
+    schema = {"type": "string", "items": {"$ref": "#"}, "additionalProperties": {"$ref": "#"}}
+
+    def nested(levels: int, inner: Any) -> Any:
+        return {"a": [nested(levels - 2, inner)]} if levels else inner
+
+    assert with_texts(schema, "{{ x }}", nested(32, 3)) == nested(32, "3")
+    assert with_texts(schema, "{{ x }}", [nested(32, 3)]) == [nested(32, 3)]
+
+
+def test_b5_only_null_from_a_template_is_told_where_text_is_needed() -> None:
+    text, either = {"type": "string"}, {"type": ["string", "null"]}
+    schema = {"properties": {"told": text, "own": text, "given": text, "either": either}}
+    written = {"told": "{{ x }}", "own": None, "given": "{{ y }}", "either": "{{ x }}"}
+    given = {"told": None, "own": None, "given": "z", "either": None}
+    assert nulls_for_text(schema, written, given) == ["`told` needs text, and {{ x }} is null"]
+
+
+def test_b5_a_strangers_schema_with_a_web_of_references_is_read_once() -> None:
+    levels = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 4} for n in range(14)}
+    last = {"properties": {"deeper": {"$ref": "#/$defs/l0"}}, "type": "string"}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/l0"}}, "$defs": {**levels, "l14": last}}
+    assert with_texts(schema, {"a": "{{ x }}"}, {"a": {"deeper": {"deeper": 3}}}) == {"a": {"deeper": {"deeper": "3"}}}
+    assert with_texts({"$ref": "#"}, {"a": "{{ x }}"}, {"a": 3}) == {"a": 3}
 
 
 @pytest.mark.parametrize("given", ["['a'] | map('upper')", "steps.v.output | from_json"])

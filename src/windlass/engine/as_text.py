@@ -6,7 +6,8 @@ values from a template are converted: a number in the plan itself stays a mistak
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, repeat, zip_longest
 from typing import Any
 
 from windlass.plan.template import as_text
@@ -14,6 +15,7 @@ from windlass.plan.template import as_text
 __all__ = ["nulls_for_text", "with_texts"]
 
 _MOST_LEVELS = 32
+_ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
 
 def with_texts(schema: Mapping[str, Any], written: Any, given: Any) -> Any:
@@ -36,23 +38,44 @@ def nulls_for_text(schema: Mapping[str, Any], written: Any, given: Any) -> list[
 
 
 class _Schema:
-    """A JSON Schema with its references."""
+    """A JSON Schema with its references. It may be a stranger's: each part of it is looked at once."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
+        self._choices: dict[int, list[Mapping[str, Any]]] = {}
+        self._types: dict[int, set[str]] = {}
 
-    def choices(self, schema: Any, depth: int = 0) -> list[Mapping[str, Any]]:
+    def choices(self, schema: Any) -> list[Mapping[str, Any]]:
         """The schema without references and alternatives: each of those that it may be."""
-        if not isinstance(schema, Mapping) or depth > _MOST_LEVELS:
-            return []
-        if isinstance(ref := schema.get("$ref"), str):
-            return self.choices(self._target(ref), depth + 1)
-        for word in ("anyOf", "oneOf", "allOf"):
-            if isinstance(parts := schema.get(word), list):
-                return [one for part in parts for one in self.choices(part, depth + 1)]
-        return [schema]
+        known = self._choices.get(id(schema))
+        if known is None:
+            known = self._choices[id(schema)] = list(self._alternatives(schema))
+        return known
+
+    def _alternatives(self, schema: Any) -> Iterator[Mapping[str, Any]]:
+        seen: set[int] = set()
+        waiting = [schema]
+        while waiting:
+            one = waiting.pop()
+            if not isinstance(one, Mapping) or id(one) in seen:
+                continue
+            seen.add(id(one))
+            parts = next((one[word] for word in _ALTERNATIVES if isinstance(one.get(word), list)), None)
+            if isinstance(ref := one.get("$ref"), str):
+                waiting.append(self._target(ref))
+            elif parts is not None:
+                waiting += reversed(parts)
+            else:
+                yield one
 
     def types(self, schema: Any) -> set[str]:
+        """The types that it takes."""
+        known = self._types.get(id(schema))
+        if known is None:
+            known = self._types[id(schema)] = self._types_of(schema)
+        return known
+
+    def _types_of(self, schema: Any) -> set[str]:
         found: set[str] = set()
         for one in self.choices(schema):
             kind = one.get("type")
@@ -62,10 +85,10 @@ class _Schema:
                 found |= set(kind) if isinstance(kind, list) else {str(kind)}
         return found
 
-    def inside(self, schema: Any, name: str | int) -> Any:
-        """The schema of one property or item."""
+    def inside(self, schema: Any, name: str | None) -> Any:
+        """The schema of one property, or of the items where there is no name."""
         for one in self.choices(schema):
-            if isinstance(name, int):
+            if name is None:
                 if "items" in one:
                     return one["items"]
             elif name in (known := one.get("properties") or {}):
@@ -96,13 +119,10 @@ def _converted(root: _Schema, schema: Any, written: Any, given: Any, depth: int)
             for name, value in given.items()
         }
     if isinstance(given, list):
-        items = list(written) if isinstance(written, list | tuple) else []
-        return [
-            _converted(
-                root, root.inside(schema, at), ... if whole else items[at : at + 1] and items[at], value, depth + 1
-            )
-            for at, value in enumerate(given)
-        ]
+        items: Iterable[Any] = repeat(...) if whole else written if isinstance(written, list | tuple) else ()
+        inner = root.inside(schema, None)
+        pairs = zip_longest(given, islice(items, len(given)))
+        return [_converted(root, inner, item, value, depth + 1) for value, item in pairs]
     return given
 
 
