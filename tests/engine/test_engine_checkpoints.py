@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,6 +159,23 @@ async def test_d4_many_pauses_leave_one_file(project: Project) -> None:
         async with windlass.open() as engine:
             await (await engine.resume(execution, hold=False)).wait()
     assert [path.name for path in (project.home / "executions").glob("*.json")] == [f"{execution}.json"]
+    assert whole(automatic(project, execution))["seq"] == len(project.events(execution))
+
+
+async def test_d4_a_file_that_cannot_be_written_is_told_and_written_once_it_can_be(
+    project: Project, eventually: Any
+) -> None:
+    execution = await stopped(checkpoints="off")
+    folder = project.home / "executions"
+    async with windlass.open() as engine:
+        shutil.rmtree(folder)
+        folder.write_text("in the way")
+        await (await engine.resume(execution, hold=False)).wait()
+        await eventually(lambda: execution in engine.checkpoint_failures)
+        assert "executions" in engine.checkpoint_failures[execution]
+        folder.unlink()
+        await (await engine.resume(execution, hold=False)).wait()
+        await eventually(lambda: not engine.checkpoint_failures)
     assert whole(automatic(project, execution))["seq"] == len(project.events(execution))
 
 
