@@ -56,6 +56,8 @@ class World:
         self._tmp = tmp_path
         self.meter = Meter()
         """Of the last use."""
+        self.contact: Any = None
+        """The line to the execution, as the tool's uses have it."""
 
     async def use(self, name: str, **arguments: Any) -> Any:
         found = self.registry.get(name)
@@ -69,6 +71,7 @@ class World:
                 folder=self._tmp,
                 processes=processes,
                 output=lambda stream, text: self.notes.append(text),
+                contact=self.contact,
             )
             self.meter = call.meter
             return await self.gates.use(found, arguments, call, self.registry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,14 +12,16 @@ from gate_worlds import Scripted, World, down
 
 import windlass
 from windlass import Plan, Step, ToolError, tool
-from windlass.core.breaker import FAILURES, Breaker, Circuit
+from windlass.core.breaker import FAILURES, LONGEST_REST, Breaker, Circuit
 from windlass.engine.gates import circuit
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
 from windlass.engine.gates.memory import MemoryGateStore
+from windlass.engine.gates.view import breakers, manner, open_breakers, standing, told_line
 from windlass.errors import Category
 from windlass.journal.gatebook import SqliteGateStore
-from windlass.ports import Rate, Terms
+from windlass.ports import Rate, Terms, Tool
 from windlass.testing import FakeClock
+from windlass.tools.built_in import Registry
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -297,6 +300,22 @@ async def test_c4_a_use_that_the_limit_of_its_step_ended_counts_as_a_failure() -
         CircuitOfUse(store, "a", clock).enter()
 
 
+async def test_c4_the_limit_of_a_step_counts_against_a_tool_that_has_no_terms_too(tmp_path: Path) -> None:
+    world = World(tmp_path, Scripted("a", *(asyncio.Event().wait() for _ in range(FAILURES))))
+
+    async def attempt() -> None:
+        async with asyncio.timeout(0) as limit:
+            world.contact = SimpleNamespace(limit=limit)
+            await world.use("a")
+
+    for _ in range(FAILURES):
+        with pytest.raises(TimeoutError):
+            await attempt()
+    assert world.gates.book.breaker("a").because == "its step timed out before it finished"
+    with pytest.raises(NotBegun):
+        await world.use("a")
+
+
 def test_c4_what_has_no_breaker_is_never_refused() -> None:
     use = CircuitOfUse(MemoryGateStore(), None, FakeClock(1000.0))
     assert use.closed
@@ -304,3 +323,73 @@ def test_c4_what_has_no_breaker_is_never_refused() -> None:
     use.enter()
     use.worked()
     use.called_off()
+
+
+async def test_c4_breakers_are_told_as_the_gate_would_find_them_now(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    failing, opened = Breaker(2, because="slow"), Breaker(5, 1, 1030.0, because="no answer")
+    for name, breaker in (("b", opened), ("a", failing)):
+        world.gates.book.keep_breaker(name, breaker)
+    told = breakers(world.gates)
+    assert list(told) == ["a", "b"]
+    assert told["a"] == {"circuit": "closed", "failures": 2, "because": "slow", "until": None, "probing": False}
+    assert open_breakers(world.gates) == {"b": told["b"]}
+    until = "1970-01-01T00:17:10.000Z"
+    assert (told["b"]["circuit"], told["b"]["until"]) == ("open", until)
+    lines = [told_line(name, one) for name, one in told.items()]
+    assert lines == [
+        "a: closed, 2 failures in a row; the last failure: slow",
+        f"b: open, next probe at {until}; the last failure: no answer",
+    ]
+    world.clock.advance(30.0)
+    rested = open_breakers(world.gates)["b"]
+    assert told_line("b", rested) == "b: half-open, the next use probes it; the last failure: no answer"
+    world.gates.book.keep_breaker("b", opened.probe(world.clock.now()))
+    probed = open_breakers(world.gates)["b"]
+    assert told_line("b", probed) == "b: half-open, a probe is running; the last failure: no answer"
+
+
+async def test_c4_an_execution_is_told_with_the_breakers_that_may_hold_it_up_until_it_has_finished(
+    project: Project,
+) -> None:
+    async with windlass.open() as engine:
+        gates = engine.attempt_runner.gates
+        plan = Plan(steps=[Step(id="a", run="true", approve="always")])
+        state = await (await engine.start(plan, hold=False)).wait()
+        assert "breakers" not in standing(state, gates)
+        until = gates.clock.now() + LONGEST_REST
+        gates.book.keep_breaker("x", Breaker(5, 1, until, because="no answer"))
+        assert standing(state, gates)["breakers"] == open_breakers(gates)
+        await engine.cancel(state.id)
+        assert "breakers" not in standing(await engine.state(state.id), gates)
+
+
+def test_c4_a_tool_is_told_with_its_terms_and_with_a_breaker_where_it_has_one_for_all_arguments(
+    tmp_path: Path,
+) -> None:
+    terms = Terms(timeout=5.0, rate=Rate(30, 60.0), concurrent=2, cache=9.0, fallback="b", sensitive=True)
+    world, limited, plain = World(tmp_path), Scripted("a", terms=terms), Scripted("c")
+    world.gates.book.keep_breaker("a", Breaker(5, 1, 1030.0, because="no answer"))
+    found = manner(world.gates, named(limited))
+    assert found["terms"] == {
+        "timeout": 5.0,
+        "rate": "30/60s",
+        "concurrent": 2,
+        "cache": 9.0,
+        "fallback": "b",
+        "sensitive": True,
+    }
+    assert found["breaker"]["circuit"] == "open"
+    found = manner(world.gates, named(plain))
+    assert set(found["terms"].values()) == {None, False}
+    assert found["breaker"]["circuit"] == "closed"
+    by_host = Scripted("d")
+    by_host.circuit = lambda arguments: arguments["host"]  # type: ignore[attr-defined]
+    assert manner(world.gates, named(by_host))["breaker"] is None
+
+
+def named(tool: Scripted) -> Tool:
+    """As the registry has it."""
+    found = Registry([tool]).get(tool.name)
+    assert found is not None
+    return found

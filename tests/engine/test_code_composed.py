@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +11,10 @@ from code_worlds import CodeWorld, Notes, code, failure, kept, of, plan
 
 from windlass import Plan, Step
 from windlass.core import events as ev
+from windlass.engine.code.composed import FRESH, Composed
 from windlass.errors import PlanInvalid, UsageError
 from windlass.ports import Sandbox
+from windlass.testing import FakeClock
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -190,6 +193,23 @@ async def test_g3_two_changes_within_a_tick_of_the_file_systems_clock_are_both_s
     world.code.shelf.delete("greet")
     os.utime(folder, ns=(changed, changed))
     assert world.code.registry.get("greet") is None
+
+
+async def test_g3_an_edit_in_place_shows_after_a_moment_until_which_the_same_list_is_used(
+    project: Project, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock(1000.0)
+    monkeypatch.setattr("windlass.engine.code.composed.time", SimpleNamespace(monotonic=clock.now))
+    monkeypatch.setattr("windlass.tools.composed.shelf.TICK", -1)  # files that came or went show at once
+    world = World(project, sandbox)
+    before = world.code.registry.get("greet")
+    (project.home / "composed-tools" / "greet.js").write_text("return 2;")
+    clock.advance(FRESH)
+    assert world.code.registry.get("greet") is before
+    clock.advance(FRESH)
+    edited = world.code.registry.get("greet")
+    assert isinstance(edited, Composed)
+    assert edited.composed.source == "return 2;"
 
 
 @pytest.mark.parametrize("name", ["note", "code", "shell", "files.read", "files.mine", "note.more"])

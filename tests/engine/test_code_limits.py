@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -15,7 +16,8 @@ from windlass.engine.code.caller import Permit, ProgramOrigin, Tree, callable_na
 from windlass.engine.code.composed import Composed
 from windlass.engine.code.failures import failure_of, raised
 from windlass.engine.code.grounds import program_basis
-from windlass.engine.code.running import ProgramDeps
+from windlass.engine.code.running import ProgramDeps, run_program
+from windlass.engine.code.tool import CodeTool
 from windlass.engine.gates import TookTooLong
 from windlass.errors import CUT_OFF, Category, Failure, ToolError, Trouble
 from windlass.ports import ComposedTool, PersonAnswer, ProgramError, ProgramLimits
@@ -237,3 +239,30 @@ async def test_g3_a_composed_tool_runs_only_inside_an_execution_and_not_in_itsel
             greet._bounded(ProgramOrigin(caller, chain=chain))
         assert refused.value.failure.message == said
     greet._bounded(ProgramOrigin(caller, chain=tuple("abcdefg")))
+
+
+async def test_c5_a_time_that_was_over_elsewhere_is_not_told_as_the_limit_of_the_program(tmp_path: Path) -> None:
+    class Stuck:
+        async def open(self, program: Any) -> Any:
+            raise TimeoutError("the worker did not answer")
+
+    caller: Any = SimpleNamespace(names=list)
+    sandbox: Any = Stuck()
+    contact = SimpleNamespace(step=SimpleNamespace(id="s", programs=None), tell=lambda event: None)
+    with pytest.raises(TimeoutError, match="the worker did not answer"):
+        await run_program(
+            ProgramDeps(sandbox, FakeClock(1.0)),
+            plain_call(tmp_path, contact),
+            ProgramOrigin(caller),
+            "return 1;",
+            {},
+            grants=None,
+            limits=LIMITS,
+        )
+
+
+async def test_g1_the_code_tool_runs_only_inside_an_execution(tmp_path: Path) -> None:
+    sandbox: Any = None
+    tool = CodeTool(ProgramDeps(sandbox, FakeClock(1.0)), Policy())
+    with pytest.raises(ToolError, match="a program runs only inside an execution"):
+        await tool.execute({"source": "return 1;"}, plain_call(tmp_path))

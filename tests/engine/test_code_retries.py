@@ -13,6 +13,7 @@ from windlass.core import events as ev
 from windlass.core.state import State, fold
 from windlass.engine.commit_writer import head_of
 from windlass.ports import Sandbox, Tool
+from windlass.process import ProcessLost
 from windlass.testing import MemoryJournal
 
 if TYPE_CHECKING:
@@ -127,6 +128,31 @@ async def test_g1_on_another_way_nothing_that_worked_is_done_again_even_after_a_
         assert result.status == "completed", result.steps["work"].error
         repeated = [text for text in notes.done[2:] if text in ended]
         assert repeated == [], f"cut off after event {end}"
+
+
+async def test_g1_a_call_in_doubt_is_one_call_of_the_other_way_though_several_there_are_the_same(
+    project: Project, sandbox: Sandbox
+) -> None:
+    """One was cut off, and the further attempt makes two of them at once: only one of these may be a repetition."""
+    notes = Flaky()
+
+    @windlass.tool(effect="once")
+    async def send(text: str) -> str:
+        notes.done.append(text)
+        if notes.done.count(text) == 1:
+            raise ProcessLost("how it ended is unknown")
+        return text
+
+    world = CodeWorld(project, sandbox, [*notes.tools, send])
+    source = """
+    const more = await tools.flaky({text: "f"}).then(() => 1, () => 0);
+    return await Promise.all(Array(1 + more).fill().map(() => tools.send({text: "a"})));
+    """
+    state = await world.run(plan(source))
+    assert (state.paused_for, notes.done) == ("approval", ["f", "a", "f"]), state.steps["work"].error
+    state = await allowed(world, state)
+    assert (state.status, state.steps["work"].output) == ("completed", ["a", "a"])
+    assert len(of(await world.events(state.id), ev.ApprovalAsked)) == 1
 
 
 async def test_c3_what_would_end_the_same_again_is_not_tried_again(project: Project, sandbox: Sandbox) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.engine.code.typings import declarations
+from windlass.engine.code.typings import LONGEST_NOTE, MOST_CHARACTERS, Typing, declarations
 from windlass.tools.files.tools import file_tools
 from windlass.tools.shell import Shell
 
@@ -273,6 +273,56 @@ def test_g2_what_is_too_large_is_cut_off(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "around",
+    [
+        lambda inner: {"properties": {"a": inner}},
+        lambda inner: {"additionalProperties": inner},
+        lambda inner: {"items": inner},
+        lambda inner: {"prefixItems": [inner], "items": False},
+        lambda inner: {"prefixItems": [{}], "items": inner},
+        lambda inner: {"anyOf": [inner]},
+        lambda inner: {"allOf": [inner]},
+    ],
+    ids=["properties", "more properties", "items", "first items", "further items", "any of", "all of"],
+)
+def test_g2_a_schema_inside_another_is_one_level_deeper(around: Any) -> None:
+    schema = around(around({"type": "null"}))
+    assert "null" in Typing(schema, 2, told=True).text()
+    assert "null" not in Typing(schema, 1, told=True).text()
+
+
+@pytest.mark.parametrize(
+    ("name", "description"),
+    [("t", "word " * 200), ("a." * 40 + "t", "word"), ("t-" + "x" * 600, "word")],
+    ids=["a long description", "many groups", "a long name"],
+)
+def test_g2_a_declaration_is_within_its_bound_with_all_that_is_beside_its_types(name: str, description: str) -> None:
+    lengths = set()
+    for size in range(2_800, 4_000, 10):
+        made: Any = Made(name, description, {"type": "object", "properties": {"x" * size: {}}})
+        lines = declarations([made]).splitlines(keepends=True)
+        (at,) = [number for number, line in enumerate(lines) if "Promise" in line]
+        lengths.add(len(lines[at - 1]) + len(lines[at]))
+    assert MOST_CHARACTERS - 40 < max(lengths) <= MOST_CHARACTERS
+
+
+def test_g2_a_description_of_a_property_is_cut_off_only_where_it_is_too_long() -> None:
+    def told(text: str) -> str:
+        return Typing({"properties": {"a": {"description": text}}}, 8, told=True).text()
+
+    longest = "x" * LONGEST_NOTE
+    assert told(longest) == f"{{ /** {longest} */ a?: any }}"
+    assert told(f"{longest}x") == f"{{ /** {longest}… */ a?: any }}"
+
+
+def test_g2_of_a_schema_no_more_parts_are_looked_at_than_the_bound_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"prefixItems": [{"type": "string"}] * 4, "minItems": 4, "items": False}
+    for most, text in ((6, "[string, string, string, string]"), (5, "[string, string, string, any]")):
+        monkeypatch.setattr("windlass.engine.code.typings.MOST_PARTS", most)
+        assert argument(schema) == text, "the schema of the arguments counts, and that of the one argument"
+
+
+@pytest.mark.parametrize(
     "schema",
     [
         None,
@@ -300,3 +350,5 @@ def test_g2_a_malformed_schema_is_declared_somehow(schema: Any) -> None:
 def test_g2_literals_read_as_the_values_that_they_are() -> None:
     for value in ("ü", "\u2028", "\ud800", "\x7f", "a\\b", 1e21, 1e-7, 0.1, -5):
         assert json.loads(argument({"const": value})) == value
+    assert argument({"const": "ü"}) == '"ü"'
+    assert argument({"const": "\u2028"}) == '"\\u2028"', "what cannot be seen is spelled out"

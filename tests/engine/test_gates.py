@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from gate_worlds import Scripted, World, down
-from waiting import settled
+from waiting import PATIENCE, settled
 
 import windlass
 from windlass import ToolError
 from windlass.core.breaker import FAILURES
-from windlass.engine.gates import Gates, TookTooLong
+from windlass.engine.gates import Gates, TookTooLong, ending
 from windlass.engine.gates.circuit import NotBegun
+from windlass.engine.gates.ending import UseTookTooLong, await_or_abandon
+from windlass.engine.gates.memory import MemoryGateStore
+from windlass.engine.gates.outflow import OutputCap
 from windlass.engine.gates.places import Slots, take_place
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.plan.model import Effect
@@ -239,3 +243,117 @@ async def test_c8_a_use_waits_for_the_rest_of_a_second_too(tmp_path: Path) -> No
     world.clock.advance(0.05)
     await second
     assert (tool.uses, world.meter.queued) == (2, pytest.approx(0.05))
+
+
+class Deaf:
+    """A use that swallows its cancellation, until it is let go."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.begun, self.let_go, self.error = asyncio.Event(), asyncio.Event(), error
+        self.over = False
+
+    async def use(self) -> str:
+        self.begun.set()
+        while not self.let_go.is_set():
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        self.over = True
+        if self.error is not None:
+            raise self.error
+        return "late"
+
+
+async def test_h1_a_use_out_of_time_that_swallows_its_cancellation_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ending, "LEAVE_AFTER", 0.0)
+    deaf, said = Deaf(), list[str]()
+    with pytest.raises(UseTookTooLong):
+        await await_or_abandon(deaf.use(), 0.0, lambda: said.append("left behind"), 0.0)
+    assert said == ["left behind"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}, "`asyncio.run` would wait for it, and never end"
+    deaf.let_go.set()
+    await settled()
+    assert deaf.over
+
+
+async def test_h1_a_cancelled_use_that_swallows_its_cancellation_does_not_keep_the_one_who_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ending, "LEAVE_AFTER", 0.0)
+    deaf, said = Deaf(), list[str]()
+    waiting = asyncio.ensure_future(await_or_abandon(deaf.use(), 0.0, lambda: said.append("left behind")))
+    await deaf.begun.wait()
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert waiting.cancelled()
+    assert said == ["left behind"]
+    deaf.let_go.set()
+    await settled()
+
+
+@pytest.mark.parametrize("error", [ValueError("late"), asyncio.CancelledError()], ids=["an error", "cancelled"])
+async def test_h1_nothing_is_heard_of_how_a_use_that_was_left_behind_ended(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(ending, "LEAVE_AFTER", 0.0)
+    heard = list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, about: heard.append(about))
+    deaf = Deaf(error)
+    with pytest.raises(UseTookTooLong):
+        await await_or_abandon(deaf.use(), 0.0, lambda: None, 0.0)
+    deaf.let_go.set()
+    await settled()
+    assert deaf.over
+    gc.collect()
+    assert heard == []
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0], ids=["cancelled", "out of time"])
+async def test_h1_a_use_that_tidies_up_in_its_grace_is_waited_for_and_its_result_kept(
+    monkeypatch: pytest.MonkeyPatch, seconds: float | None
+) -> None:
+    monkeypatch.setattr(ending, "LEAVE_AFTER", PATIENCE)
+    begun, said = asyncio.Event(), list[str]()
+
+    async def tidy() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await settled()
+        return "tidied up"
+
+    waiting = asyncio.ensure_future(await_or_abandon(tidy(), 0.0, lambda: said.append("left behind"), seconds))
+    if seconds is None:
+        await begun.wait()
+        waiting.cancel()
+    assert await waiting == "tidied up"
+    assert said == []
+
+
+def test_c8_as_much_output_is_stored_as_the_note_of_the_rest_says() -> None:
+    shown = list[tuple[str, str]]()
+    cap = OutputCap(lambda stream, text: shown.append((stream, text)))
+    for _ in range(3):
+        cap("stdout", "x" * (5 * 1024 * 1024))
+    cap("stdout", "more")
+    (stored, note) = shown
+    assert stored[0] == "stdout"
+    assert note == ("note", f"more than {len(stored[1]) / 2**20:g} MiB of output: the rest is not stored\n")
+
+
+async def test_h1_another_tool_of_the_same_name_has_its_own_terms() -> None:
+    terms = TermsOfUse()
+    one, other = Scripted("a", terms=Terms(timeout=1.0)), Scripted("a", terms=Terms(timeout=2.0))
+    assert [terms.of(tool).timeout for tool in (one, one, other)] == [1.0, 1.0, 2.0]
+
+
+def test_h2_of_many_results_the_ones_learned_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.engine.gates.memory.MOST_KEPT", 3)
+    book = MemoryGateStore()
+    for key in ("a", "b", "c", "a", "d"):
+        book.learn(key, key, until=10.0)
+    assert [key for key in "abcd" if book.known(key, 0.0, 10.0)] == ["a", "c", "d"]

@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from windlass.core.events import OutputWritten
 from windlass.engine.gates import intake as module
 from windlass.engine.gates.intake import Admission, free_memory
 from windlass.settings import LoadSettings
+from windlass.testing import FakeClock
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -230,6 +232,28 @@ async def test_c8_several_that_wait_for_memory_do_not_wait_for_each_other(eventu
         await eventually(lambda: len(notes) == 3)
         assert intake.told()["held_back"] == ["less than 100 MiB are free (load.memory_floor)"]
     await asyncio.gather(*waiting)
+
+
+async def test_c8_a_look_at_the_machine_is_good_for_a_moment_in_which_only_the_number_holds_one_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "FRESH", 10.0)
+    clock, free, notes = FakeClock(1000.0), [200 * MB], list[str]()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.now))
+    intake = Admission(LoadSettings(attempts=2, memory_floor=100 * MB), memory=lambda: free[0])
+    assert not intake.enter(), "nobody has looked yet"
+    async with under_way(intake, notes):
+        free[0] = 10 * MB
+        assert intake.enter()
+        assert not intake.enter(), "as many are under way as may be"
+        intake.leave()
+        clock.advance(10.0)
+        assert not intake.enter(), "it has to be looked at again"
+        late = asyncio.ensure_future(intake.wait(lambda stream, text: notes.append(text)))
+        await settled()
+        assert not late.done()
+    await late
+    assert notes == ["waiting for memory: less than 100 MiB are free (load.memory_floor)\n"]
 
 
 def test_free_memory_is_told_where_linux_runs() -> None:
