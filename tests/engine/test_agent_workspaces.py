@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from agent_worlds import AgentWorld, agent, plan
+from agent_worlds import AgentWorld, agent, occurred, plan
 from git_repositories import git, repository
 
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.errors import PlanInvalid, UsageError
 from windlass.ports import AgentRequest
+from windlass.removal import remove_tree
 from windlass.testing import ScriptedRunner, Turn
 from windlass.workspaces.worktrees import place_of
 
@@ -272,6 +273,61 @@ async def test_k4_a_copy_leaves_out_the_folder_of_copies(project: Project, monke
     state = await AgentWorld(project, works(writes("kept.txt", "changed\n"))).run(plan(agent(workspace="copy")))
     assert state.status == "completed", state.steps["work"].error
     assert not (place_of(state.id, "work") / ".local" / "share" / "windlass" / "workspaces").exists()
+
+
+def nothing(folder: Path, task: str) -> None:
+    """An agent that only looks."""
+
+
+async def test_k4_a_copy_is_listed_with_its_work_and_removed_where_there_is_none(project: Project) -> None:
+    project.file("kept.txt", "kept\n")
+    world = AgentWorld(project, works(writes("kept.txt", "changed\n"), nothing))
+    never = agent("never", workspace="copy", runtime="claude-code", fallback=False, retry={"max": 0})
+    steps = [*(agent(name, workspace="copy") for name in ("changes", "looks", "goes")), never, agent("shares")]
+    state = await world.run(plan(*steps, limits={"parallel": 1}))
+    remove_tree(place_of(state.id, "goes"))
+    async with world.engine() as engine:
+        listed = await engine.workspaces(state.id, clean=True)
+    assert [(one["step"], one["work"], one["removed"]) for one in listed] == [
+        ("changes", "changes that are only here", False),
+        ("looks", "no work", True),
+        ("never", "no work", True),
+    ]
+    assert [place_of(state.id, name).exists() for name in ("changes", "looks", "never")] == [True, False, False]
+
+
+async def test_k4_a_copy_with_work_that_was_not_recorded_is_kept(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.workspaces.file_store.MOST_FILES", 1)
+    for name in ("one", "two"):
+        project.file(name, "")
+    world = AgentWorld(project, works(nothing))
+    state = await world.run(plan(agent(workspace="copy")))
+    async with world.engine() as engine:
+        (listed,) = await engine.workspaces(state.id, clean=True)
+    assert (listed["work"], listed["removed"]) == ("not recorded", False)
+
+
+async def test_k4_a_folder_is_in_use_until_its_step_has_ended(project: Project) -> None:
+    repository(project)
+
+    def turn(request: AgentRequest) -> Turn:
+        (request.workdir / "new.txt").write_text("new\n")
+        return Turn().hang() if request.task == "do late" else Turn().say("done")
+
+    world = AgentWorld(project, ScriptedRunner(turn, name="cli"))
+    steps = plan(agent(workspace="worktree"), agent("late", workspace="worktree", needs=["work"]))
+
+    async def listed() -> list[str]:
+        return [one["work"] for one in await engine.workspaces(execution.id)]
+
+    async with world.engine() as engine:
+        execution = await engine.start(steps)
+        await occurred(execution, ev.AgentSession, 2)
+        assert await listed() == ["1 commit not merged", "in use"]
+        await execution.interrupt()
+        assert await listed() == ["1 commit not merged", "1 file not committed"]
 
 
 async def test_k2_work_that_never_began_is_not_verified(project: Project) -> None:

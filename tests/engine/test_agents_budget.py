@@ -171,6 +171,30 @@ async def test_e1_a_runtime_is_told_what_it_may_spend_at_most(project: Project) 
     assert second == Amount(pytest.approx(0.6), 500)  # type: ignore[arg-type]
 
 
+async def test_e1_the_first_call_of_an_attempt_is_priced_with_the_conversation_that_it_goes_on_in(
+    project: Project,
+) -> None:
+    class Priced(ScriptedRunner):
+        def call_cost(self, model: str | None, prompt: int) -> Amount:
+            asked.append(prompt)
+            return self.call
+
+    asked: list[int] = []
+    spent = Turn(session="s1").spend(tokens_in=50_000, usd=0.1)
+    runner = Priced([spent.fail("stuck"), spent.fail("stuck"), done()], name="cli")
+    world = AgentWorld(project, runner, budget={"day": 9})
+    state = await world.run(plan(agent(retry={"max": 0})))
+    first_of = [asked[0]]
+    for fresh in (False, True):
+        begun = len(asked)
+        async with world.engine() as engine:
+            await engine.retry(state.id, "work", fresh=fresh)
+            state = await (await engine.resume(state.id)).wait()
+        first_of.append(asked[begun])
+    assert [request.session for request in runner.requests] == [None, "s1", None]
+    assert [prompt >= 50_000 for prompt in first_of] == [False, True, False]
+
+
 async def test_e1_a_runtime_that_holds_itself_to_its_allowance_is_asked_for_under_the_right_limit(
     project: Project, ledger: Ledger
 ) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,9 +15,14 @@ import windlass
 from windlass import Call
 from windlass.core import events as ev
 from windlass.core.state import State
-from windlass.errors import Category
-from windlass.ports import ToolReturn
+from windlass.engine.agents.agent_tools import AgentTools
+from windlass.errors import ApprovalOutdated, Category
+from windlass.ports import Permissions, PersonAnswer, Tool, ToolReturn
+from windlass.process import Supervisor
 from windlass.testing import ScriptedRunner, Turn
+from windlass.tools.built_in import Registry
+from windlass.tools.files.tools import file_tools
+from windlass.tools.shell import Shell
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -184,3 +193,87 @@ async def test_c6_a_role_with_one_command_has_no_other(project: Project) -> None
     assert "echo" in failure(other)[1]
     assert failure(absent)[0] is Category.LOGIC
     assert not (project.path / "there").exists()
+
+
+def hands(box: Registry | None = None, ask: Any = None, use: Any = None, **permissions: Any) -> AgentTools:
+    """The tools of an agent of these permissions. `ask` answers for a person, `use` is done in place of every use."""
+    contact: Any = SimpleNamespace(ask=ask, use=use)
+    folder = Path("/nowhere")
+    call = Call(execution="x", step="work", attempt=1, workdir=folder, folder=folder, processes=Supervisor())
+    return AgentTools(box or Registry([Shell(), *file_tools()]), call, contact, Permissions(**permissions))
+
+
+def test_c6_a_program_of_an_agent_knows_what_a_person_is_asked_about() -> None:
+    assert hands().asks("files.write", WRITE)
+    assert not hands().asks("files.read", {"path": "a.txt"}), "it only looks"
+    assert not hands(allow=("files.write",)).asks("files.write", WRITE)
+    assert not hands(deny=("files.write",)).asks("files.write", WRITE)
+    assert not hands(tools=("files.read",)).asks("files.write", WRITE), "its role has no such tool"
+
+    class Program(Shell):
+        name = "program"
+        is_program = True
+
+    assert not hands(Registry([Program()])).asks("program", {"line": "true"}), "its calls are asked about one by one"
+
+
+def test_a_tool_that_only_the_role_lacks_is_not_offered_in_place_of_a_slip_of_the_pen() -> None:
+    unknown = asyncio.run(hands().use("files.raed", {}, "c1"))
+    assert failure(unknown) == (Category.LOGIC, "there is no tool 'files.raed' here; did you mean files.read?")
+    lacking = asyncio.run(hands(tools=("files.list", "shell")).use("files.raed", {}, "c1"))
+    assert failure(lacking)[1].partition("; ")[2] in ("there are: files.list, shell", "there are: shell, files.list")
+
+
+def test_k6_the_tools_that_a_runtime_chooses_are_told_to_its_model() -> None:
+    seen: list[str] = []
+
+    def choose(tools: Mapping[str, bool]) -> Collection[str]:
+        seen.extend(tools)
+        return {"files.read"}
+
+    assert [spec.name for spec in hands(tools=("files.*",)).specs(choose)] == ["files.read"]
+    assert "files.write" in seen
+    assert "shell" not in seen, "its role has none"
+
+
+def test_k6_a_server_that_was_not_asked_for_the_tools_that_a_role_names_is_known() -> None:
+    class Servers(Registry):
+        """Knows a tool of one server, and that there is another server."""
+
+        def names(self) -> list[str]:
+            return [*super().names(), "mcp.known.look"]
+
+        def get(self, name: str) -> Tool | None:
+            there = name.startswith(("mcp.known.", "mcp.plain."))
+            return super().get("shell" if there else name)
+
+    named = ("mcp.plain.read(x:*)", "mcp.plain.*", "mcp.known.look", "mcp.gone.look", "files.read")
+    assert hands(Servers([Shell()]), tools=named).unlisted() == ["plain"]
+
+
+@pytest.mark.parametrize(("bases", "outdated"), [(("one", "two"), 1), (("one", "one"), 2), (("one", "two", "two"), 3)])
+async def test_c6_a_person_is_asked_anew_only_while_what_was_allowed_changes(
+    bases: tuple[str, ...], outdated: int
+) -> None:
+    """Of as many answers, each for what was there then, so many come too late."""
+    left, versions, used = list(bases), [Shell()], list[Tool]()
+
+    class Changing(Registry):
+        def get(self, name: str) -> Tool | None:
+            return versions[-1]
+
+    async def ask(*_: Any, **__: Any) -> PersonAnswer:
+        return PersonAnswer(True, "", {"program": left.pop(0)})
+
+    async def use(tool: Tool, *_: Any) -> str:
+        used.append(tool)
+        if len(used) > outdated:
+            return "done"
+        versions.append(Shell())
+        raise ApprovalOutdated(["the program is another one"])
+
+    box = Changing([Shell()])
+    returned = await hands(box=box, ask=ask, use=use).use("shell", {"line": "true"}, "c1")
+    assert left == []
+    assert used == versions[: len(bases)], "each time what is there by then"
+    assert (returned.value, returned.failure is None) == (("done", True) if outdated < len(bases) else (None, False))

@@ -289,6 +289,18 @@ async def test_a2_what_there_was_before_a_failure_is_the_output_of_the_failed_st
     assert fold(await world.events(state.id)).steps["work"].output == "half of it"
 
 
+@pytest.mark.parametrize(("size", "whole"), [(11_900, True), (12_500, False)])
+async def test_f3_files_may_have_half_of_what_comes_before_a_summary_at_three_characters_a_token(
+    project: Project, size: int, whole: bool
+) -> None:
+    project.file("data.txt", "x" * size)
+    runner = ScriptedRunner([done()], name="cli")
+    world = AgentWorld(project, runner, context={"models": {"m-1": {"window": 10_000}}})
+    state = await world.run(plan(agent(files=["data.txt"], model="m-1")))
+    assert state.status == "completed"
+    assert ("x" * size in runner.requests[0].brief.prompt) == whole
+
+
 async def test_a1_a_turn_that_ends_by_itself_before_it_is_done_is_tried_again(project: Project) -> None:
     world = AgentWorld(project, cli(Turn.giving(AgentResult("half", interrupted=True)), done("whole")))
     state = await world.run(plan())

@@ -9,6 +9,7 @@ from agent_worlds import AgentWorld, agent, done, occurred, plan
 
 from windlass import Step
 from windlass.core import events as ev
+from windlass.core.view import snapshot
 from windlass.errors import MODEL_API, REFUSED_CONTENT, CannotResume, Category, Failure, UsageError
 from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
 from windlass.testing import ScriptedRunner, Turn
@@ -315,3 +316,52 @@ async def test_a8_an_interrupt_that_fails_does_not_keep_a_run_from_being_ended(p
         assert runner.ended
         (spent,) = await world.ledger.spent("execution")
         assert (spent.tokens_in, spent.unknown) == (3, 1), "what it told before counts"
+
+
+async def test_d6_the_history_has_the_whole_text_of_what_was_too_long_for_the_journal(project: Project) -> None:
+    class Recording(ScriptedRunner):
+        async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+            if request.session is None:
+                host.spoke("I look at it.")
+                host.acted("Write", "short", "x" * (8192 - 2), "c1")
+                host.acted("Write", "long", {"content": whole}, "c2")
+                for text in ("", "x" * 8192, whole, whole.upper()):
+                    host.returned("c2", "Write", text)
+            else:
+                seen.extend(await host.history())
+            return await super().run(request, host)
+
+    whole, seen = "all of it\n" * 2000, list[ev.Event]()
+    runner = Recording([Turn(session="s1").fail("the line broke", category="transient"), done()], name="cli")
+    world = AgentWorld(project, runner)
+    state = await world.run(plan())
+    assert state.status == "completed"
+    acted, returned = ev.AgentActed, ev.AgentReturned
+    events = await world.events(state.id)
+    assert [event.file != "" for event in events if isinstance(event, acted)] == [False, True]
+    kept = [event for event in events if isinstance(event, returned)]
+    assert [(event.size, event.file != "") for event in kept] == [(0, False)] * 2 + [(len(whole), True)] * 2
+    assert whole.startswith(kept[2].text)
+    assert [event.input for event in seen if isinstance(event, acted)][1] == {"content": whole}
+    assert [event.text for event in seen if isinstance(event, returned)] == ["", "x" * 8192, whole, whole.upper()]
+    assert [event.text for event in seen if isinstance(event, ev.AgentSpoke)] == ["I look at it."]
+
+
+async def test_a2_the_result_is_told_where_the_agent_has_said_nothing_and_else_not_again(project: Project) -> None:
+    world = AgentWorld(project, cli(Turn().say("half", " whole"), AgentResult("silent")))
+    state = await world.run(plan(agent("talks"), agent("works", needs=["talks"])))
+    assert state.status == "completed"
+    outputs = [event for event in await world.events(state.id) if isinstance(event, ev.OutputWritten)]
+    told = ["".join(one.text for one in outputs if one.step == step) for step in ("talks", "works")]
+    assert told == ["half whole", "silent"]
+
+
+async def test_h1_what_a_runner_measures_of_its_processes_is_counted_for_the_step(project: Project) -> None:
+    class Measuring(ScriptedRunner):
+        async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+            host.meter.add(cpu=7.5, memory=2**20)  # type: ignore[attr-defined]
+            return await super().run(request, host)
+
+    state = await AgentWorld(project, Measuring([done()], name="cli")).run(plan())
+    (step,) = snapshot(state)["steps"]
+    assert step["resources"]["cpu_s"] == 7.5

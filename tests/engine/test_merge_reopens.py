@@ -176,6 +176,38 @@ async def test_k4_a_merge_that_asks_shows_the_difference_before_the_target_moves
     assert (folder / "b").exists()
 
 
+async def test_k4_a_merge_that_asks_is_listed_with_the_work_that_it_has_taken(project: Project) -> None:
+    repository(project)
+    world = AgentWorld(project, resolvers())
+    async with world.engine() as engine:
+        execution = await engine.start(merging("a=1", "b=2", approve="always"), hold=True)
+        await occurred(execution, ev.ApprovalAsked)
+        during = {one["step"]: one for one in await engine.workspaces(execution.id)}
+        assert during["merge"]["work"] == "in use"
+        assert [during[f"fix[{number}]"]["merge"]["state"] for number in range(2)] == ["merged", "merged"]
+        await execution.interrupt()
+        (found,) = (one for one in await engine.workspaces(execution.id) if one["step"] == "merge")
+    assert (found["branch"], found["merge"]) == (f"windlass/{execution.id}/merge", None)
+    assert found["work"] == "4 commits not merged", "two of agents, and their merges"
+
+
+async def test_k4_the_list_of_folders_says_whose_agent_mends_its_branch(project: Project) -> None:
+    repository(project)
+
+    def turn(request: AgentRequest) -> Turn:
+        name, _, content = request.task.partition("=")
+        (request.workdir / name).write_text(f"{content}\n")
+        return Turn().say("done") if request.session is None else Turn().hang()
+
+    runner = ScriptedRunner(turn, name="cli")
+    async with AgentWorld(project, runner).engine() as engine:
+        execution = await engine.start(merging(*TASKS))
+        await runner.wait_for(4)
+        listed = {one["step"]: one["merge"] for one in await engine.workspaces(execution.id)}
+        await execution.cancel()
+    assert [listed[f"fix[{number}]"]["state"] for number in range(3)] == ["merged", "with its agent", "waits"]
+
+
 async def test_k4_a_merge_that_is_denied_stays_on_its_branch(project: Project) -> None:
     folder = repository(project)
     world = AgentWorld(project, resolvers())

@@ -127,6 +127,27 @@ async def test_k4_the_list_of_folders_says_why_work_is_not_merged(project: Proje
     ]
 
 
+async def test_k4_the_list_of_folders_names_the_merge_that_took_the_only_branch(project: Project) -> None:
+    repository(project)
+    world = AgentWorld(project, writers())
+    state = await world.run(merging("a=1"))
+    async with world.engine() as engine:
+        (found,) = await engine.workspaces(state.id)
+    assert merge_text(found["merge"]) == "merge: merged"
+
+
+async def test_k4_the_list_of_folders_takes_no_work_for_merged_that_a_merge_took_before_it_failed(
+    project: Project,
+) -> None:
+    repository(project)
+    world = AgentWorld(project, writers())
+    state = await world.run(merging("a=1", "b=2", check="test ! -e b || no-such-program-here"))
+    async with world.engine() as engine:
+        found = await engine.workspaces(state.id)
+    why = [merge_text(one["merge"]) for one in found if one["merge"] is not None]
+    assert why == ["merge: not merged: merge is failed"] * 2
+
+
 @pytest.mark.parametrize("pick", [None, "first"])
 async def test_k4_d8_a_fork_merges_the_branches_of_the_steps_that_it_keeps(
     project: Project, tmp_path: Path, pick: str | None

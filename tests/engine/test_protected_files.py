@@ -212,6 +212,25 @@ async def test_k2_names_that_protect_nothing_are_a_warning_before_the_start(proj
     assert before_start == ["step first: `protect` names x.{ini,cfg}, and there is nothing of that name"]
 
 
+async def test_k2_names_in_a_folder_that_is_not_known_before_the_start_are_no_warning(project: Project) -> None:
+    steps = [
+        {"id": id, "prompt": "Do it", "check": "true", "protect": ["test/"], "workdir": workdir}
+        for id, workdir in (("there", "made"), ("somewhere", "{{ inputs.at }}"))
+    ]
+    async with AgentWorld(project, does()).engine() as engine:
+        loaded = engine.parse(json.dumps({"name": "p", "inputs": {"at": "."}, "steps": steps}), project.path)
+        assert (loaded.warnings, await engine.prerequisites(loaded, project.path)) == ((), [])
+
+
+async def test_k2_a_pattern_that_fits_only_files_of_git_itself_protects_nothing(project: Project) -> None:
+    repository(project)
+    step = {"id": "work", "prompt": "Do it", "check": "true", "protect": ["**/HEAD", "**/kept.txt"]}
+    async with AgentWorld(project, does()).engine() as engine:
+        loaded = engine.parse(json.dumps({"name": "p", "steps": [step]}), project.path)
+        before_start = await engine.prerequisites(loaded, project.path)
+    assert before_start == ["step work: `protect` names **/HEAD, and there is nothing of that name"]
+
+
 @pytest.mark.parametrize("in_git", [True, False])
 @pytest.mark.parametrize("protect", [["tests/"], ["tests/*.sh"], ["t*/run.sh"], ["{tests/run,x/y}.sh"], None])
 @pytest.mark.parametrize("moves_link", [True, False])

@@ -65,6 +65,10 @@ async def test_e1_an_attempt_reserves_its_first_call_and_has_the_least_limit() -
     assert await free.reserved() == (0.0, 0), "without a limit nothing is held"
 
 
+async def test_e1_a_limit_of_one_token_allows_one() -> None:
+    assert await World(Amount(None, 100), step=LimitSettings(tokens=1)).reservation.open(10) == Amount(None, 1)
+
+
 async def test_e1_the_next_call_may_be_a_quarter_dearer_than_the_dearest_so_far() -> None:
     world = World(Amount(0.1, 100), **STEP)
     await world.reservation.open(10)

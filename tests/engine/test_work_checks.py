@@ -408,6 +408,42 @@ async def test_k2_verify_says_where_there_is_nothing_to_check(project: Project) 
             await engine.verify(state.id)
 
 
+async def test_k2_verify_checks_what_it_can_and_says_so_where_a_check_is_a_program(
+    project: Project, sandbox: Sandbox
+) -> None:
+    policy = policy_of(load_settings(project.home, {}))
+    tools = [CodeTool(ProgramDeps(sandbox, SystemClock()), policy)]
+    world = AgentWorld(project, writes(project, "42", "42"), tools=tools)
+    state = await world.run(plan(agent("coded", check={"code": "1;"}), agent("plain", check=CHECK)))
+    assert state.status == "completed", state.error
+    async with world.engine() as engine:
+        project.file("answer", "43\n")
+        with pytest.raises(UsageError, match="check 1 of step coded is a program") as refused:
+            await engine.verify(state.id)
+        assert refused.value.advice[-1] == f"the other steps were checked, see the results: windlass status {state.id}"
+        assert verdict(await engine.state(state.id), "plain") == "refuted"
+        with pytest.raises(UsageError, match="check 1 of step coded is a program") as refused:
+            await engine.verify(state.id, "coded")
+        assert not any("the other steps" in advice for advice in refused.value.advice)
+
+
+async def test_k2_a_check_that_a_person_asks_for_is_no_try_of_the_model(project: Project) -> None:
+    left = [Turn(session="s1").fail("stuck"), *(Turn(session="s1").say("done") for _ in range(3))]
+
+    def turn(request: AgentRequest) -> Turn:
+        project.file("answer", "42\n" if len(left) == 1 else "41\n")
+        return left.pop(0)
+
+    runner = ScriptedRunner(turn, name="cli")
+    world = AgentWorld(project, runner)
+    failed = await world.run(plan(agent(check=CHECK, models=["haiku", "sonnet"], retry={"max": 0})))
+    async with world.engine() as engine:
+        assert verdict(await engine.verify(failed.id)) == "refuted"
+    state = await retried(world, failed)
+    assert (state.status, verdict(state)) == ("completed", "verified")
+    assert models_asked(runner) == ["haiku", "haiku", "haiku", "sonnet"], "two checks of its own failed with the first"
+
+
 async def test_k2_verify_is_refused_while_the_execution_runs(project: Project) -> None:
     world = AgentWorld(project, ScriptedRunner([Turn(session="s1").ask("Bash", {"command": "x"})], name="cli"))
     async with world.engine() as engine:
