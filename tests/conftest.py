@@ -18,7 +18,7 @@ import sqlite3
 import subprocess
 import termios
 import textwrap
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from forks import PROGRAM, Forked, Zygote, shared_zygote
 from hypothesis import HealthCheck, settings
 from once import session_folder
 from ports import KeptPort
+from rewritten import rewrite_part
 from waiting import PATIENCE, wait_until, wait_until_async
 
 from windlass.core.breaker import LONGEST_REST
@@ -455,6 +456,21 @@ FIRST = ("bench", "temporal_server", "browser", "warm_web")
 ADDRESS = re.compile(r" at 0x[0-9a-f]{6}")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    rewrite_part(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Have the garbage collector never look at the tests themselves: they are most of what is in memory."""
+    gc.disable()
+    collected = yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return collected
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave repetitions to `make soak`, and begin with what shares a large program: then one worker has them all."""
@@ -471,12 +487,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
         if item.nodeid.startswith(repetitions):
             item.add_marker(pytest.mark.soak)
-
-
-def pytest_collection_finish() -> None:
-    """Have the garbage collector never look at the tests themselves: they are most of what is in memory."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
