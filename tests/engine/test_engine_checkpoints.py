@@ -163,7 +163,7 @@ async def test_d4_many_pauses_leave_one_file(project: Project) -> None:
 
 
 async def test_d4_a_file_that_cannot_be_written_is_told_and_written_once_it_can_be(
-    project: Project, eventually: Any
+    project: Project, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     execution = await stopped(checkpoints="off")
     folder = project.home / "executions"
@@ -173,10 +173,13 @@ async def test_d4_a_file_that_cannot_be_written_is_told_and_written_once_it_can_
         await (await engine.resume(execution, hold=False)).wait()
         await eventually(lambda: execution in engine.checkpoint_failures)
         assert "executions" in engine.checkpoint_failures[execution]
+        await (await engine.resume(execution, hold=False)).wait()
         folder.unlink()
         await (await engine.resume(execution, hold=False)).wait()
         await eventually(lambda: not engine.checkpoint_failures)
     assert whole(automatic(project, execution))["seq"] == len(project.events(execution))
+    logged = [record for record in caplog.records if "checkpoint" in record.message]
+    assert [vars(record)["fields"] for record in logged] == [{"execution": execution}], "a server tells it, once"
 
 
 # ── restored ─────────────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ is running here, and are complete when an execution has stopped and the engine i
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,8 @@ from windlass.errors import JournalError
 from windlass.ports import Archive
 
 __all__ = ["CheckpointWriter"]
+
+_log = logging.getLogger("windlass.engine")
 
 INTERVAL = 1.0
 """Seconds between two rounds of automatic checkpoints while executions are running."""
@@ -115,7 +118,7 @@ class CheckpointWriter:
                 try:
                     pieces.append(await self._piece(execution))
                 except (OSError, JournalError) as error:
-                    self.failures[execution] = str(error)
+                    self._failed(execution, str(error))
             await asyncio.to_thread(self._write, pieces)
 
     async def _until_due(self) -> None:
@@ -141,11 +144,17 @@ class CheckpointWriter:
                 if piece.events:
                     self._archive.extend(piece.execution, piece.after, piece.events, now)
             except (OSError, JournalError) as error:
-                self.failures[piece.execution] = str(error)
+                self._failed(piece.execution, str(error))
             else:
                 self.failures.pop(piece.execution, None)
             if piece.stopped:
                 self._archive.release(piece.execution)
+
+    def _failed(self, execution: str, reason: str) -> None:
+        """Tell it once: each further event would fail alike."""
+        if execution not in self.failures:
+            _log.warning("could not write a checkpoint file: %s", reason, extra={"fields": {"execution": execution}})
+        self.failures[execution] = reason
 
     async def _events(self, execution: str, after: int) -> list[Event]:
         return [entry.event for entry in await self._drivers.journal.read(execution, after)]
