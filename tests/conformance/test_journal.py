@@ -133,7 +133,7 @@ async def test_d2_an_append_from_a_stale_view_is_refused_and_writes_nothing(jour
 
 async def test_d2_the_same_execution_cannot_be_created_twice(journal: Journal) -> None:
     await begin(journal, "x")
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="there is an execution x already"):
         await begin(journal, "x")
     assert len(await journal.read("x")) == 1
 

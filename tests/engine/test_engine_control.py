@@ -552,7 +552,7 @@ async def test_two_starts_with_one_id_are_one_execution(engine: Engine, stage: S
     first = await engine.start(chain("a", tool="quick"), id=kept)
     assert first.id == kept
     await first.wait()
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match=f"there is an execution {kept} already; nothing was written"):
         await engine.start(chain("a", tool="quick"), id=kept)
     fork = await engine.fork(kept, id=new_id())
     with pytest.raises(Conflict):

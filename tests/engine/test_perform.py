@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,6 +53,7 @@ class OwnText(str):
         ({"a": [None, {"b": 1}]}, {"a": [None, {"b": 1}]}),
         (Report(Lines=3), {"Lines": 3}),
         ([OwnText("x")], ["x"]),
+        ({"made": Path("out/a.png")}, {"made": "out/a.png"}),
     ],
 )
 def test_c1_a_result_is_kept_as_the_journal_gives_it_back(value: Any, kept: Any) -> None:

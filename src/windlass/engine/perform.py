@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -43,7 +43,7 @@ _LARGE = 2**63
 
 
 def _dumped(value: Any) -> Any:
-    """A model of pydantic as its JSON Schema describes it; text and numbers of other classes (NumPy has some)."""
+    """A model of pydantic as its JSON Schema describes it, a path, text and numbers of other classes (as of NumPy)."""
     from numbers import Integral, Real  # few results need it
 
     match value:
@@ -53,6 +53,8 @@ def _dumped(value: Any) -> Any:
             return int(value)
         case Real():
             return float(value)
+        case PurePath():
+            return str(value)
     if (dump := getattr(value, "model_dump", None)) is None or isinstance(value, type):
         raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
     return dump(by_alias=True)

@@ -72,7 +72,7 @@ def take_append(
     if seq < after and known is not None:  # another process appended since, and this append knows of it
         key, seq, begun = _look_up(db, request, insert)
     if seq != after:
-        raise stale(request.execution)
+        raise stale(request.execution, request.after)
     rows += to_rows(key, begun, seq, bodies)
     head = request.head
     if request.record is not None:
@@ -101,11 +101,11 @@ def _look_up(db: SqlConnection, request: PendingAppend, insert: InsertHead) -> R
             raise JournalError("the first append of an execution brings its head")
         key = insert(db, _INSERT, request.head)
         if key is None:
-            raise stale(request.execution)
+            raise stale(request.execution, request.after)
         return key, 0, begun
     row = db.execute(_LAST, (request.execution,)).fetchone()
     if row is None or row[1] is None:  # a line without its events is damaged: nothing follows it
-        raise stale(request.execution)
+        raise stale(request.execution, request.after)
     return row[0], row[1], begun
 
 
@@ -116,7 +116,10 @@ def forget_ended(known: Known, batch: Iterable[object]) -> None:
             known.pop(request.execution, None)
 
 
-def stale(execution: str) -> Conflict:
+def stale(execution: str, after: int) -> Conflict:
+    """The error for an append that would not follow the execution's last event."""
+    if not after:
+        return Conflict(f"there is an execution {execution} already; nothing was written")
     return Conflict(f"another process took over execution {execution}; nothing was written")
 
 

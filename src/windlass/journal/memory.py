@@ -27,7 +27,8 @@ from windlass.core.budget import (
 from windlass.core.events import ApprovalAsked, Event, decode, encode
 from windlass.core.history import ExecutionRecord, StepRecord, matches
 from windlass.core.questions import OpenQuestion, QuestionChanges
-from windlass.errors import Conflict, JournalError
+from windlass.errors import JournalError
+from windlass.journal.append import stale
 from windlass.journal.ledger import checked_heading, in_order
 from windlass.ports import (
     ASKED_FOR,
@@ -92,7 +93,7 @@ class MemoryJournal(PolledJournal):
         notes: Sequence[Note] = (),
     ) -> None:
         if self._last.get(execution, 0) != after:
-            raise Conflict(f"another process took over execution {execution}; nothing was written")
+            raise stale(execution, after)
         if after == 0 and head is None:
             raise JournalError("the first append of an execution brings its head")
         # Through JSON and back, so that nothing survives here that would not survive on disk.

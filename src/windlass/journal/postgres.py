@@ -291,7 +291,7 @@ class PostgresJournal(JournalQueries):
                 self._write_batch(batch, appends)
         except errors.UniqueViolation as error:
             self._known.clear()
-            return stale(appends[0].execution) if appends else self._writer.meaning(error)
+            return stale(appends[0].execution, appends[0].after) if appends else self._writer.meaning(error)
         except Exception as error:  # whatever it is, it belongs to the caller, not to this thread
             self._known.clear()
             return self._writer.meaning(error)

@@ -54,9 +54,9 @@ def write_events_alone(database: PostgresDatabase, batch: Sequence[object], know
     except errors.UniqueViolation as error:
         if (error.diag.constraint_name or "").endswith("_pkey"):
             raise
-        raise stale(execution) from error
+        raise stale(execution, request.after) from error
     if written != count:
-        raise stale(execution)
+        raise stale(execution, request.after)
     known[execution] = (key, rows[-1][1], known[execution][2])
     return True
 
