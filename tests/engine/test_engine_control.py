@@ -561,6 +561,36 @@ async def test_two_starts_with_one_id_are_one_execution(engine: Engine, stage: S
     assert (await engine.counts())["completed"] == 1
 
 
+async def test_starts_with_one_id_at_the_same_time_are_one_execution_that_can_be_stopped(engine: Engine) -> None:
+    kept = new_id()
+    begun = await asyncio.gather(*(engine.start(chain("a"), id=kept) for _ in range(3)), return_exceptions=True)
+    assert [type(one) for one in begun].count(Conflict) == 2, begun
+    assert (await engine.cancel(kept)).status == "cancelled", "the one that drives it is known"
+
+
+@pytest.mark.parametrize("named", ["by its id", "by a beginning of it"])
+async def test_d5_of_resumes_at_the_same_time_one_goes_on_and_the_others_find_it_running(
+    engine: Engine, named: str
+) -> None:
+    for apart in range(8):
+        made = await engine.create(chain("a"))
+        name = made if named == "by its id" else made[:-1]
+
+        async def resumed(after: int, name: str = name) -> State | None:
+            for _ in range(after):
+                await asyncio.sleep(0)
+            try:
+                await engine.resume(name)
+            except UsageError:
+                return await engine.state(name)
+            return None
+
+        found = await asyncio.gather(*(resumed(apart * place) for place in range(4)))
+        assert found.count(None) == 1
+        assert all(engine.driven(state) for state in found if state is not None), "what they are told is true"
+        assert (await engine.cancel(made)).status == "cancelled", "the one that drives it is known"
+
+
 @pytest.mark.parametrize("gives_up", [False, True])
 async def test_d3_a_request_that_comes_too_late_does_not_fail_those_who_wait(
     project: Project, monkeypatch: pytest.MonkeyPatch, gives_up: bool

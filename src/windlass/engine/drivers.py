@@ -23,7 +23,7 @@ from windlass.engine.driver import Driver, World
 from windlass.engine.forecasts import Forecasts
 from windlass.engine.observer import Drivers, wait_for_news
 from windlass.engine.perform import AttemptRunner
-from windlass.errors import JournalError, UsageError, WindlassError
+from windlass.errors import Conflict, JournalError, UsageError, WindlassError
 from windlass.ports import Head, Journal, Message, Sandbox, Tool
 from windlass.version import __version__
 
@@ -82,11 +82,20 @@ class LocalDrivers(Drivers):
         driver = self._drivers.get(execution)
         return self._tasks.get(execution) if driver is not None and driver.acknowledged.is_set() else None
 
+    def changing(self, execution: str) -> bool:
+        """True while a driver here has a beginning that is not on disk yet, or an end that is."""
+        driver = self._drivers.get(execution)
+        if driver is None:
+            return False
+        return not driver.acknowledged.is_set() or driver.state.status is not ExecutionStatus.RUNNING
+
     async def let_go(self, execution: str) -> None:
-        """Wait for a driver here that has come to its end on disk, and holds the execution for a moment more."""
-        task = self.task(execution)
-        if task is not None and self._drivers[execution].state.status is not ExecutionStatus.RUNNING:
-            await asyncio.wait({task})
+        """Wait until no driver here is about to have it, nor holds it for a moment after its end."""
+        while self.changing(execution):
+            driver, task = self._drivers[execution], self._tasks[execution]
+            await driver.acknowledged.wait()
+            if driver.state.status is not ExecutionStatus.RUNNING:
+                await asyncio.wait({task})
 
     def driven_state(self, execution: str) -> State | None:
         """Its state as the driver here has it, if there is one; do not change it."""
@@ -101,7 +110,10 @@ class LocalDrivers(Drivers):
         """Drive it in a task of its own. Returns when the opening is on disk, raises if it cannot be."""
         if self._closing:
             raise UsageError("this engine is closed: nothing was done", advice=("open another one: windlass.open(…)",))
-        execution = driver.state.id
+        state, execution = driver.state, driver.state.id
+        taken_over = state.status is ExecutionStatus.RUNNING and state.driver == self.name
+        if execution in self._drivers and not taken_over:
+            raise Conflict(f"there is an execution {execution} already, which runs here; nothing was written")
         loop = asyncio.get_running_loop()
         self._drivers[execution] = driver
         task = self._tasks[execution] = loop.create_task(self._run(driver, opening))
@@ -149,8 +161,8 @@ class LocalDrivers(Drivers):
             _log.warning("the driver of %s stopped: %s", state.id, error, exc_info=trace)
             raise
         finally:
-            self._drivers.pop(state.id, None)
-            self._tasks.pop(state.id, None)
+            if self._drivers.get(state.id) is driver:  # and not one that took over here
+                del self._drivers[state.id], self._tasks[state.id]
         self.commits.publish(state.id, (), state.seq)
         return state
 

@@ -81,8 +81,7 @@ class Resumer:
             _expect_readable(answer)
 
         async def ask() -> Execution:
-            await self._drivers.let_go(execution)
-            state = await self._observer.state(execution)
+            state = await self._at_rest(execution)
             since = state.seq
             if decisions or budget or accept_changes:
                 await self._requests.refuse_attempts(state, "resume")
@@ -96,10 +95,18 @@ class Resumer:
 
         return await persist(ask)
 
+    async def _at_rest(self, execution: str) -> State:
+        """Its state, while no driver here is about to change who drives it."""
+        while True:
+            await self._drivers.let_go(execution)
+            state = await self._observer.state(execution)
+            if not self._drivers.changing(state.id):
+                return state
+            execution = state.id  # it may have been a beginning of it
+
     async def check(self, execution: str) -> State:
         """Its state, if a resume could go on with it as it is; else every reason why not is raised (D5)."""
-        await self._drivers.let_go(execution)
-        state = await self._observer.state(execution)
+        state = await self._at_rest(execution)
         self._check_free(state, take_over=False)
         await self.check_state(state)
         return state
@@ -119,8 +126,7 @@ class Resumer:
         Each has a `kind`, retry or skip, a `step`, and for a retry perhaps `edits`, a `runtime` and a `model`.
         `decisions` are the steps whose unknown outcome is decided on as well.
         """
-        await self._drivers.let_go(execution)
-        state = await self._observer.state(execution)
+        state = await self._at_rest(execution)
         for step in decisions:
             _expect_unknown(state, step)
         driven = self._drivers.driven(state)
