@@ -94,14 +94,16 @@ async def resume(request: Request, execution: Id, body: request_models.Resume | 
     """Resume it, in this server."""
     engine = engine_of(request)
     wanted = body or request_models.Resume()
-    if ticket_of(request).again:
-        state = await engine.state(execution)
-        if engine.driven(state) or state.status.finished:
-            return told(state)  # whoever began with this request did not live to answer, and it went on since
+    again = ticket_of(request).again
+    """The server that began with this request did not live to answer, and it may have gone on since."""
+    if again and _goes_on(engine, state := await engine.state(execution)):
+        return told(state)
     decisions, more = await _answers(engine, execution, wanted)
     with not_now():
-        resumed = await engine.resume(
+        warnings = await _resume(
+            engine,
             execution,
+            again,
             hold=wanted.hold,
             accept_changes=wanted.accept_changes,
             keep_plan=wanted.keep_plan,
@@ -110,7 +112,7 @@ async def resume(request: Request, execution: Id, body: request_models.Resume | 
             decisions=decisions,
             budget=more,
         )
-    return told(await engine.state(resumed.id), warnings=resumed.warnings)
+    return told(await engine.state(execution), warnings=warnings)
 
 
 @control_routes.post("/checkpoint", status_code=201, responses=REFUSALS)
@@ -126,7 +128,8 @@ async def fork(request: Request, execution: Id, body: request_models.Fork | None
     wanted = body or request_models.Fork()
     origin = await engine.find(execution)
     made = ticket_of(request).id
-    notes, warnings = list[str](), tuple[str, ...]()
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     if not (made and ticket_of(request).again and await engine.journal.heads(prefix=made)):
         given = wanted.model_dump(include={"plan", "plan_text", "plan_file"}, exclude_none=True)
         before = await engine.state(origin.id)
@@ -146,7 +149,7 @@ async def fork(request: Request, execution: Id, body: request_models.Fork | None
     state = await engine.state(made)
     if wanted.start and state.status is ExecutionStatus.PENDING:
         with not_now():
-            warnings = (await engine.resume(made, hold=wanted.hold, keep_plan=True)).warnings
+            warnings = await _resume(engine, made, True, hold=wanted.hold, keep_plan=True)
         state = await engine.state(made)
     return told(state, 201, {"location": f"/api/executions/{made}"}, notes=notes, warnings=warnings)
 
@@ -184,9 +187,9 @@ async def _go_on(
     engine: Engine, state: State, wanted: request_models.RetryStep | request_models.Skip, notes: Sequence[str] = ()
 ) -> Response:
     warnings: Sequence[str] = ()
-    if wanted.resume and not state.status.finished and not engine.driven(state):
+    if wanted.resume and not _goes_on(engine, state):
         with not_now():
-            warnings = await _resume(engine, state.id, hold=wanted.hold, keep_plan=wanted.keep_plan)
+            warnings = await _resume(engine, state.id, True, hold=wanted.hold, keep_plan=wanted.keep_plan)
     return told(await engine.state(state.id), notes=notes, warnings=warnings)
 
 
@@ -246,9 +249,9 @@ async def say(request: Request, execution: Id, step: StepId, body: request_model
             to_resume=body.resume,
             keep_plan=body.keep_plan,
         )
-        if body.resume and not receipt.state.status.finished and not engine.driven(receipt.state):
+        if body.resume and not _goes_on(engine, receipt.state):
             keep = body.keep_plan or receipt.forked
-            warnings = await _resume(engine, receipt.state.id, hold=body.hold, keep_plan=keep)
+            warnings = await _resume(engine, receipt.state.id, True, hold=body.hold, keep_plan=keep)
     return answer({**receipt.as_dict(), "warnings": list(warnings)})
 
 
@@ -279,15 +282,19 @@ async def skip(request: Request, execution: Id, step: StepId, body: request_mode
     return await _go_on(engine, state, wanted)
 
 
-async def _resume(engine: Engine, execution: str, *, hold: bool, keep_plan: bool) -> Sequence[str]:
-    """Have it go on, unless this server, which takes up what a dead one left, was faster; gives the warnings."""
+async def _resume(engine: Engine, execution: str, or_goes_on: bool, **how: Any) -> Sequence[str]:
+    """Have it go on, and give the warnings. With `or_goes_on`, another may have been faster: a server that starts
+    takes up what a dead one left."""
     try:
-        return (await engine.resume(execution, hold=hold, keep_plan=keep_plan)).warnings
+        return (await engine.resume(execution, **how)).warnings
     except UsageError:
-        state = await engine.state(execution)
-        if not (state.status.finished or engine.driven(state)):
+        if not (or_goes_on and _goes_on(engine, await engine.state(execution))):
             raise
         return ()
+
+
+def _goes_on(engine: Engine, state: State) -> bool:
+    return state.status.finished or engine.driven(state)
 
 
 async def _check_redo(
