@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import random
@@ -61,6 +62,14 @@ def whole(path: Path) -> dict[str, Any]:
     assert [encode(event) for event in read_checkpoint(path)], "it can be restored"
     assert path.stat().st_mode & 0o077 == 0
     return content
+
+
+async def test_d4_files_that_are_asked_for_at_the_same_time_are_all_whole(project: Project) -> None:
+    execution = await stopped()
+    async with windlass.open() as engine:
+        made = await asyncio.gather(*(engine.checkpoint(execution) for _ in range(40)))
+    assert {whole(path)["seq"] for path in made} == {len(project.events(execution))}
+    assert {path.suffix for path in made[0].parent.iterdir()} == {".json"}
 
 
 async def test_d4_a_pause_and_an_end_are_in_the_automatic_file(project: Project) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -464,3 +465,17 @@ async def test_d2_whoever_only_waits_finds_out_that_it_was_taken_over(project: P
             await execution.wait()
         await other.approve(execution.id, "a")
         assert (await taken.wait()).status == "completed"
+
+
+async def test_d2_a_driver_that_was_taken_over_and_for_which_nobody_waits_is_told_in_a_line(
+    project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = Plan(steps=[Step(id="a", run="true", approve="always")])
+    async with windlass.open() as one, windlass.open() as other:
+        execution = (await one.start(plan)).id
+        await (await other.resume(execution, take_over=True)).cancel()
+    gc.collect()
+    (line,) = [record.message for record in caplog.records]
+    assert line == (
+        f"the driver of {execution} stopped: another process took over execution {execution}; nothing was written"
+    )

@@ -117,6 +117,7 @@ class LocalDrivers(Drivers):
         loop = asyncio.get_running_loop()
         self._drivers[execution] = driver
         task = self._tasks[execution] = loop.create_task(self._run(driver, opening))
+        task.add_done_callback(_told)
         if self._inbox_task is None:
             self._inbox_task = loop.create_task(self._read_inbox())
         await driver.acknowledged.wait()
@@ -202,6 +203,12 @@ class LocalDrivers(Drivers):
         for name in ours:
             if name not in kept and name in self._drivers:
                 self.post(name, {"kind": "interrupt", "by": "another driver"})
+
+
+def _told(task: asyncio.Task[State]) -> None:
+    """A driver's error was logged: asyncio need not complain that nobody waited for it."""
+    if not task.cancelled():
+        task.exception()
 
 
 def environment_of(sandbox: Sandbox | None) -> dict[str, str]:

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import msgspec
@@ -118,7 +119,7 @@ class _Growing(msgspec.Struct):
         head = f'"format": "{_NAME}", "version": {FORMAT}, "execution": "{execution}", "created_at": "{_stamp(now)}"'
         body = f'{{{head}, "events": [\n'.encode() + _lines(events)
         growing = cls(path, len(events), hashlib.sha256(body), len(body))
-        draft = f"{path}.{os.getpid()}.tmp"
+        draft = f"{path}.{os.getpid()}-{get_ident()}.tmp"
         descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
         try:
             try:
