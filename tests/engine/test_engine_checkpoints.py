@@ -64,6 +64,18 @@ def whole(path: Path) -> dict[str, Any]:
     return content
 
 
+async def test_d4_a_removed_execution_leaves_no_file_and_its_end_is_not_waited_for(project: Project) -> None:
+    async with windlass.open(grace=0.1) as engine:
+        written = await stopped()
+        other = await engine.start(Plan(steps=[Step(id="a", run="sleep 600")]))  # files are written once a second now
+        soon = await engine.start(Plan(steps=[Step(id="a", run="true")]))
+        await soon.wait()
+        await engine.forget(written, soon.id)
+        await other.cancel()
+        assert [*engine.checkpoint_failures] == []
+    assert [path.name for path in (project.home / "executions").rglob("*.json")] == [f"{other.id}.json"]
+
+
 async def test_d4_files_that_are_asked_for_at_the_same_time_are_all_whole(project: Project) -> None:
     execution = await stopped()
     async with windlass.open() as engine:
