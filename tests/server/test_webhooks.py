@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import http.client
 import json
 import signal
+import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from server_process import Reply, Serve, Server, serve
-from waiting import wait_until
+import uvicorn
+from server_process import Api, Reply, Serve, Server, serve
+from waiting import wait_until, wait_until_async
 
+from windlass.assembly import open_engine
+from windlass.server.app import create_app
 from windlass.server.hooks import MAX_DELIVERY
+from windlass.server.service import Service
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -32,6 +38,13 @@ PLAN = """
 """
 
 
+def signed(body: Any, secret: str) -> tuple[bytes, dict[str, str]]:
+    """A delivery as GitHub makes it: its bytes and its headers."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    made = "sha256=" + hmac.new(secret.encode(), raw, hashlib.sha256).hexdigest()
+    return raw, {"X-Hub-Signature-256": made, "X-GitHub-Event": "push"}
+
+
 class Hook:
     """A server with a scheduled plan, and whoever sends it deliveries."""
 
@@ -42,9 +55,8 @@ class Hook:
         self.server: Server = serve(PUSH_SECRET=SECRET, **env)
 
     def send(self, body: Any, delivery: str = "", *, secret: str = SECRET, path: str = "", **headers: str) -> Reply:
-        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        made = "sha256=" + hmac.new(secret.encode(), raw, hashlib.sha256).hexdigest()
-        sent = {"X-Hub-Signature-256": made, "X-GitHub-Event": "push", "Authorization": ""}
+        raw, sent = signed(body, secret)
+        sent |= {"Authorization": ""}
         sent |= {"X-GitHub-Delivery": delivery} if delivery else {}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         return self.server.api("POST", path or self.path, headers=sent, raw=raw)
@@ -76,6 +88,30 @@ def test_l1_a_signed_delivery_starts_the_plan_once_with_its_body(hook: Hook) -> 
     hook.wait_for("main", "next")
     wait_until(lambda: "d-3 completed" in hook.why() or "d-3 started" in hook.why(), "why knows of it")
     assert "d-1 completed" in hook.why()
+
+
+async def test_l1_deliveries_that_wait_for_each_other_are_worked_off_without_a_tick_in_between(
+    project: Project, windlass: Windlass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUSH_SECRET", SECRET)
+    monkeypatch.setattr("windlass.server.service.TICK_EVERY", 86_400.0)
+    windlass("schedule", "add", project.plan(PLAN))
+    path = windlass("schedule", "list", "--json").json["triggers"][0]["webhook"]
+    refs = [f"r{number}" for number in range(5)]
+    async with open_engine(project.home) as engine:
+        listening = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(create_app(Service(engine)), log_level="warning"))
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        api = Api(f"http://127.0.0.1:{listening.getsockname()[1]}", token="")
+        try:
+            for ref in refs:
+                raw, headers = signed({"ref": ref}, SECRET)
+                answer = await asyncio.to_thread(api, "POST", path, headers=headers, raw=raw)
+                assert answer.json["status"] == "accepted"
+            await wait_until_async(lambda: project.lines("ran.txt") == refs, "all have run")
+        finally:
+            server.should_exit = True
+            await serving
 
 
 def test_l1_what_is_no_signed_delivery_is_refused_and_why_has_the_reason(hook: Hook) -> None:

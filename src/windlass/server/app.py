@@ -99,7 +99,7 @@ def create_routes(service: Service) -> FastAPI:
         *login_routes(service.access),
         *approval_pages(service.engine, service.access, service.redactor),
     ]
-    app.router.routes += hook_routes(hooks, service.engine, service.triggers, service.delivered)
+    app.router.routes += hook_routes(hooks, service.engine, service.triggers, service.tick_soon)
     app.router.routes += [Route(path, endpoint=mcp) for path in ("/mcp", "/mcp/")]  # clients are configured with either
     app.router.routes += dashboard_routes()
     return app

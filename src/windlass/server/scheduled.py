@@ -14,10 +14,12 @@ _log = logging.getLogger("windlass.server")
 _GOOD = ("started", "completed", "waiting", "cancelled")
 
 
-async def tick_once(engine: Engine, store: TriggerStore, told: list[PlanTrouble]) -> None:
-    """Look at the triggers of all scheduled plans, once. `told` are the troubles that were there at the last look."""
+async def tick_once(engine: Engine, store: TriggerStore, told: list[PlanTrouble], driven: set[str]) -> None:
+    """Look at the triggers of all scheduled plans, once. `told` are the troubles that were there at the last look;
+    executions that are started here are added to `driven`."""
 
     async def drive(execution: str) -> None:
+        driven.add(execution)
         await engine.resume(execution, keep_plan=True)
 
     firings, troubles = await Schedule(engine, store, drive).tick("serve")

@@ -73,8 +73,10 @@ class Service:
         self.feed = feed or Feed(engine, redactor=self.redactor)
         self.keys = IdempotencyKeys(HomeStores(engine.home, engine.settings.journal).requests())
         self.triggers: TriggerStore = HomeStores(engine.home, engine.settings.journal).triggers()
-        self.delivered = asyncio.Event()
-        """Set when a webhook has received something: the triggers are looked at soon."""
+        self.tick_soon = asyncio.Event()
+        """Set when a webhook has received something, or when an execution of a trigger has ended: others may wait."""
+        self._of_triggers = set[str]()
+        """Unfinished executions that this server has started by a trigger."""
         self.metrics = Metrics()
         self.timelines = Timelines(engine.journal)
         self.summaries = SummaryCache(engine, self.timelines)
@@ -144,6 +146,9 @@ class Service:
                     fields["error"] = event.error.message
                 bad = event.status in ("failed", "partial")
                 _log.log(logging.WARNING if bad else logging.INFO, "execution ended", extra={"fields": fields})
+                if execution in self._of_triggers:
+                    self._of_triggers.discard(execution)
+                    self.tick_soon.set()
 
     # -- taking up what was left -------------------------------------------------------------------
 
@@ -176,12 +181,12 @@ class Service:
                 if await store.plans():
                     from windlass.server.scheduled import tick_once  # few homes have scheduled plans
 
-                    await tick_once(self.engine, store, told)
+                    await tick_once(self.engine, store, told, self._of_triggers)
             except Exception:  # whatever it is: the next tick may succeed, and nothing else would make one
                 _log.exception("could not look at the triggers; will try again")
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.delivered.wait(), TICK_EVERY)
-            self.delivered.clear()  # before the look: what comes during it makes another one
+                await asyncio.wait_for(self.tick_soon.wait(), TICK_EVERY)
+            self.tick_soon.clear()  # before the look: what comes during it makes another one
 
     async def _look_for_damage(self) -> None:
         """Read the newest executions once, so that lists and `/api/health` know the damaged ones among them."""
