@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 import pytest
 
 from windlass import Plan, Step
 from windlass.core import events as ev
+from windlass.core.questions import changes_of, open_questions
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.commit_writer import head_of
@@ -39,8 +40,9 @@ class World:
 
     async def commit(self, execution: str, *events: ev.Event) -> State:
         before = [entry.event for entry in await self.journal.read(execution)]
-        state = fold([*before, *events])
-        await self.journal.append(execution, len(before), events, head=head_of(state))
+        state, asked = fold([*before, *events]), open_questions(fold(before)) if before else {}
+        changes = changes_of(asked, open_questions(state))
+        await self.journal.append(execution, len(before), events, head=head_of(state), questions=changes)
         self.drivers.commits.publish(execution, events, len(before) + len(events))
         return state
 
@@ -80,7 +82,16 @@ async def test_i5_a_follower_is_told_of_each_commit_and_waits_in_between(world: 
     assert len(told_alone) <= 5, "once for each commit at most"
 
 
-async def test_i5_nothing_is_left_of_a_follower_and_another_goes_on(world: World, told_alone: list[int]) -> None:
+async def test_i5_nothing_is_left_of_a_follower_and_another_goes_on(
+    world: World, told_alone: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening: list[str] = []
+
+    def listen(_journal: MemoryJournal, name: str, _told: object) -> Callable[[], None]:
+        listening.append(name)
+        return lambda: listening.remove(name)
+
+    monkeypatch.setattr(MemoryJournal, "listen", listen)
     execution = await world.begin()
     first, second = (world.observer.follow(execution) for _ in range(2))
     for follower in (first, second):
@@ -91,6 +102,7 @@ async def test_i5_nothing_is_left_of_a_follower_and_another_goes_on(world: World
     await asyncio.sleep(0)
     await world.commit(execution, ev.ExecutionFinished(3.0, "cancelled"))
     assert [entry.seq for entry in await rest] == [2, 3]
+    assert listening == []
     assert world.drivers.commits._subscribers == ()
     assert world.observer._followers == {}
     assert await ended(world.observer.follow(execution, 2)), "it can be followed again"
@@ -110,7 +122,11 @@ async def test_d6_following_ends_with_a_driver_that_died(world: World, monkeypat
     execution = await world.begin(driver="dead")
     assert [entry.seq for entry in await ended(world.observer.follow(execution))] == [1, 2]
     assert [head.id for head in await world.observer.orphans()] == [execution]
-    assert world.observer.alive((await world.observer.executions())[0]) is False
+    (head,) = await world.observer.executions()
+    assert not world.observer.alive(head)
+    assert not world.observer.driven(head)
+    lives = await world.begin()
+    assert [one.id for one in await world.observer.executions() if world.observer.driven(one)] == [lives]
 
 
 async def test_i5_a_page_of_executions_begins_after_an_id_and_nothing_else(world: World) -> None:
@@ -133,6 +149,15 @@ async def test_i5_executions_are_counted_and_those_that_wait_for_a_person_named(
     assert {status: count for status, count in counts.items() if count} == {"paused": 2, "cancelled": 1}
     assert set(counts) == {str(status) for status in ExecutionStatus}
     assert await world.observer.waiting(await world.observer.executions()) == {asks: "budget"}
+
+
+async def test_c6_all_open_questions_are_given_but_those_of_the_damaged(world: World) -> None:
+    ids = [await world.begin() for _ in range(3)]
+    for at, execution in enumerate(ids):
+        await world.commit(execution, ev.ApprovalAsked(3.0 + at, "a", "d", "work", {}, 99.0))
+    assert [question.execution for question, _asked in await world.observer.open_questions()] == ids[::-1]
+    world.observer.damaged[ids[0]] = Damaged(ids[0], 2, "a bit was flipped")
+    assert [question.execution for question, _asked in await world.observer.open_questions()] == ids[:0:-1]
 
 
 async def test_d9_one_that_has_an_end_is_waited_for_no_longer_and_its_state_is_given(world: World) -> None:
