@@ -117,7 +117,6 @@ class LocalDrivers(Drivers):
         loop = asyncio.get_running_loop()
         self._drivers[execution] = driver
         task = self._tasks[execution] = loop.create_task(self._run(driver, opening))
-        task.add_done_callback(_told)
         if self._inbox_task is None:
             self._inbox_task = loop.create_task(self._read_inbox())
         await driver.acknowledged.wait()
@@ -160,6 +159,8 @@ class LocalDrivers(Drivers):
         except Exception as error:  # its waiters get it, but there may be none
             trace = None if isinstance(error, WindlassError) else error
             _log.warning("the driver of %s stopped: %s", state.id, error, exc_info=trace)
+            if (task := asyncio.current_task()) is not None:
+                task.add_done_callback(_retrieve)
             raise
         finally:
             if self._drivers.get(state.id) is driver:  # and not one that took over here
@@ -205,8 +206,8 @@ class LocalDrivers(Drivers):
                 self.post(name, {"kind": "interrupt", "by": "another driver"})
 
 
-def _told(task: asyncio.Task[State]) -> None:
-    """A driver's error was logged: asyncio need not complain that nobody waited for it."""
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Asyncio need not complain that nobody waited for a driver whose error was logged."""
     if not task.cancelled():
         task.exception()
 
