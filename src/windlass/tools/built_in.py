@@ -229,8 +229,7 @@ class Registry:
         return Registry([*self._tools.values(), *tools], self._more, self._find, self._built_in)
 
     def get(self, name: str) -> Tool | None:
-        found = self._tools.get(name) or self._built_in.get(name)
-        if found is not None:
+        if (found := self._tools.get(name)) is not None or (found := self._built_in.get(name)) is not None:
             return found
         if self._find is not None:
             return self._find(name)
