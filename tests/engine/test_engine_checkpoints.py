@@ -64,7 +64,7 @@ def whole(path: Path) -> dict[str, Any]:
     return content
 
 
-async def test_d4_a_removed_execution_leaves_no_file_and_its_end_is_not_waited_for(project: Project) -> None:
+async def test_d4_a_removed_execution_leaves_no_file(project: Project) -> None:
     async with windlass.open(grace=0.1) as engine:
         written = await stopped()
         other = await engine.start(Plan(steps=[Step(id="a", run="sleep 600")]))  # files are written once a second now

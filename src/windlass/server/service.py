@@ -76,7 +76,7 @@ class Service:
         self.tick_soon = asyncio.Event()
         """Set when a webhook has received something, or when an execution of a trigger has ended: others may wait."""
         self._of_triggers = set[str]()
-        """Unfinished executions that this server has started by a trigger."""
+        """Executions that were started by a trigger and are driven here."""
         self.metrics = Metrics()
         self.timelines = Timelines(engine.journal)
         self.summaries = SummaryCache(engine, self.timelines)
@@ -181,6 +181,7 @@ class Service:
                 if await store.plans():
                     from windlass.server.scheduled import tick_once  # few homes have scheduled plans
 
+                    self._of_triggers = {one for one in self._of_triggers if self.engine.driven_state(one) is not None}
                     await tick_once(self.engine, store, told, self._of_triggers)
             except Exception:  # whatever it is: the next tick may succeed, and nothing else would make one
                 _log.exception("could not look at the triggers; will try again")

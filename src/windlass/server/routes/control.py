@@ -94,8 +94,7 @@ async def resume(request: Request, execution: Id, body: request_models.Resume | 
     """Resume it, in this server."""
     engine = engine_of(request)
     wanted = body or request_models.Resume()
-    again = ticket_of(request).again
-    """The server that began with this request did not live to answer, and it may have gone on since."""
+    again = ticket_of(request).again  # the server that began with it did not live to answer; it may have gone on since
     if again and _goes_on(engine, state := await engine.state(execution)):
         return told(state)
     decisions, more = await _answers(engine, execution, wanted)
