@@ -157,4 +157,4 @@ lock: dev
 	$(BIN)/uv pip compile -q --group docs --python-version 3.11 --universal --generate-hashes --no-annotate --no-header -o requirements/site.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bench .site site dist dashboard/node_modules src/windlass/dashboard
+	rm -rf $(VENV) .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .bench .site site dist dashboard/node_modules src/windlass/dashboard
