@@ -27,6 +27,7 @@ from starlette.routing import Route
 from windlass import Engine
 from windlass.assembly import open_engine
 from windlass.ports import Health, Runner
+from windlass.redact import Redactor
 from windlass.runtimes import RUNTIMES
 from windlass.server.mcp.endpoint import McpEndpoint
 from windlass.testing import ScriptedRunner
@@ -132,6 +133,7 @@ class Service:
 
     engine: Engine
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    redactor: Redactor = field(default_factory=Redactor)
 
 
 @dataclass

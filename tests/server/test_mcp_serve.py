@@ -31,7 +31,8 @@ INITIALIZE = {
 
 @pytest.fixture
 def served(project: Project, windlass: Windlass, until: Any) -> Iterator[dict[str, str]]:
-    """A real server: its address, and where its token is."""
+    """A real server: its address, and where its token is. The user's settings have a secret for an MCP server."""
+    project.user_file("config.toml", '[mcp.one]\ncommand = "one"\nenv = {ONE_KEY = "canary-of-one"}\n')
     server = windlass.background("serve", "--port", "0", "--json")
     until(lambda: server.out.strip().endswith("}"), "the server says where it is")
     yield json.loads(server.out)
@@ -47,9 +48,11 @@ async def test_i2_a_client_with_the_token_has_the_tools(
     token = Path(served["token_file"]).read_text().strip()
     async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
         async with Client(streamable_http_client(f"{served['address']}{path}", http_client=http), mode=mode) as mcp:
-            plan = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi"}]}
-            seen = shown(await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60}))
-    assert (seen["status"], seen["steps"][0]["output"]["stdout"]) == ("completed", "hi")
+            plan = {"name": "greet", "steps": [{"id": "hello", "run": "printf 'hi canary-of-one'"}]}
+            result = await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60})
+    seen = shown(result)
+    assert (seen["status"], seen["steps"][0]["output"]["stdout"]) == ("completed", "hi [mcp.one.ONE_KEY]")
+    assert "canary" not in result.model_dump_json(), "nor in the text for the model (I6)"
     assert project.state(seen["execution"]).status == "completed"
 
 

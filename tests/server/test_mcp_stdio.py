@@ -134,9 +134,18 @@ async def test_i2_looking_makes_no_home(project: Project) -> None:
         assert shown(await mcp.call_tool("engine_estimate", {"plan": json.dumps(ran)}))["expected_s"] >= 0
 
 
-async def test_i6_secrets_of_the_environment_do_not_reach_the_client(project: Project, windlass: Windlass) -> None:
+MCP_SETTINGS = '[mcp.one]\ncommand = "one"\nenv = {{ONE_KEY = "{}"}}\n'
+
+
+@pytest.mark.parametrize(("settings", "named"), [("", "DEPLOY_TOKEN"), (MCP_SETTINGS, "mcp.one.ONE_KEY")])
+async def test_i6_secrets_of_the_environment_and_the_settings_do_not_reach_the_client(
+    project: Project, settings: str, named: str
+) -> None:
     secret = "pa55-of-the-deploy"
-    project.env["DEPLOY_TOKEN"] = secret
+    if settings:
+        project.user_file("config.toml", settings.format(secret))
+    else:
+        project.env["DEPLOY_TOKEN"] = secret
     key = "-----BEGIN PRIVATE KEY----- MIIE"
     steps = [
         {"id": "leak", "run": f"printf '%s' {secret}; echo '{key}' >&2"},
@@ -148,9 +157,10 @@ async def test_i6_secrets_of_the_environment_do_not_reach_the_client(project: Pr
             "engine_execute", {"plan": {"steps": steps}, "wait_s": 60}, progress_callback=ear.on_progress
         )
     seen = shown(result)
-    assert seen["steps"][0]["output"]["stdout"] == "[DEPLOY_TOKEN]"
+    assert seen["steps"][0]["output"]["stdout"] == f"[{named}]"
     assert seen["steps"][0]["output"]["stderr"] == "[private key]"
-    assert "[DEPLOY_TOKEN]" in ear.asked[0]
+    assert f"[{named}]" in ear.asked[0]
+    assert f"secrets: {named}" in ear.asked[0]
     everything = f"{result.model_dump_json()} {ear.asked} {ear.progress}"
     assert secret not in everything
     assert secret in str(project.state(seen["execution"]).steps["leak"].output), "the journal has it as it was"

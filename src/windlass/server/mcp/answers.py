@@ -6,7 +6,7 @@ import functools
 import json
 import warnings
 from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from mcp.server.mcpserver import Context
@@ -19,8 +19,8 @@ from windlass.core.state import State
 from windlass.core.view import progress
 from windlass.errors import Failure, PlanInvalid, ToolError, WindlassError
 from windlass.process import Peer, peer
+from windlass.server.cleaner import Cleaner
 from windlass.server.guard import peer_of
-from windlass.server.mcp.clean import clean
 from windlass.server.mcp.look import error_view
 
 __all__ = ["ProgressReporter", "client_name", "failed", "told"]
@@ -29,35 +29,46 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class HasCleaner(Protocol):
+    """An object with tools of clients as its methods."""
+
+    cleaner: Cleaner
+
+
+T = TypeVar("T", bound=HasCleaner)
+
+
 def client_name(ctx: Context[Any, Any]) -> str:
     """The client's name for itself, if it gives one."""
     params = ctx.session.client_params
     return params.client_info.name if params is not None else ""
 
 
-def told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-    """Wrap a tool: leave empty fields out of its answer, and give an error its category and advice.
+def told(tool: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[T, P], Awaitable[R]]:
+    """Wrap a tool: clean its answer and leave empty fields out of it, and give an error its category and advice.
 
     The library takes a result that is made already as it is, and the schema from the tool's own signature.
     """
 
     @functools.wraps(tool)
-    async def telling(*args: P.args, **kwargs: P.kwargs) -> R:
+    async def telling(self: T, *args: P.args, **kwargs: P.kwargs) -> R:
         for given_context in (*args, *kwargs.values()):
             if isinstance(given_context, Context):
                 peer.set(_peer(given_context))
         try:
-            given = await tool(*args, **kwargs)
+            given = await tool(self, *args, **kwargs)
         except WindlassError as error:
             problems = [str(problem) for problem in error.problems] if isinstance(error, PlanInvalid) else []
-            return failed(error.failure, problems)  # type: ignore[return-value]
+            return failed(error.failure, problems, self.cleaner)  # type: ignore[return-value]
         except ToolError as error:
-            return failed(error.failure, [])  # type: ignore[return-value]
-        if isinstance(given, InputRequiredResult) or not isinstance(given, BaseModel):
+            return failed(error.failure, [], self.cleaner)  # type: ignore[return-value]
+        if isinstance(given, InputRequiredResult):
             return given
-        return _short(given)  # type: ignore[return-value]
+        if isinstance(given, BaseModel):
+            return _short(given, self.cleaner)  # type: ignore[return-value]
+        return self.cleaner.clean(given)  # type: ignore[no-any-return]
 
-    return telling
+    return telling  # type: ignore[return-value]
 
 
 def _peer(ctx: Context[Any, Any]) -> Peer | None:
@@ -66,16 +77,17 @@ def _peer(ctx: Context[Any, Any]) -> Peer | None:
     return peer_of(request.scope) if isinstance(request, HTTPConnection) else None
 
 
-def _short(answer: BaseModel) -> CallToolResult:
+def _short(answer: BaseModel, cleaner: Cleaner) -> CallToolResult:
     """Every word of it is paid for by whoever runs the client's model."""
-    structured = answer.model_dump(mode="json", exclude_defaults=True)
+    structured = cleaner.clean(answer.model_dump(mode="json", exclude_defaults=True))
     text = json.dumps(structured, ensure_ascii=False, separators=(",", ":"))
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured)
 
 
-def failed(failure: Failure, problems: list[str]) -> CallToolResult:
+def failed(failure: Failure, problems: list[str], cleaner: Cleaner) -> CallToolResult:
     """A tool's error: for the model as text, for programs as structured content."""
-    failure, problems = msgspec.structs.replace(failure, message=clean(failure.message)), clean(problems)
+    failure = msgspec.structs.replace(failure, message=cleaner.clean(failure.message))
+    problems = cleaner.clean(problems)
     lines = [failure.message, f"category: {failure.category}", *(f"→ {line}" for line in failure.advice)]
     error = error_view(failure)
     assert error is not None
@@ -89,8 +101,8 @@ def failed(failure: Failure, problems: list[str]) -> CallToolResult:
 class ProgressReporter:
     """Sends the progress of one call to its client."""
 
-    def __init__(self, ctx: Context[Any, Any]) -> None:
-        self._ctx = ctx
+    def __init__(self, ctx: Context[Any, Any], cleaner: Cleaner) -> None:
+        self._ctx, self._cleaner = ctx, cleaner
         self._told = 0.0
 
     async def progress(self, state: State, message: str) -> None:
@@ -98,7 +110,7 @@ class ProgressReporter:
         if self._told >= 100.0:
             return
         self._told = max(progress(state), self._told + (100.0 - self._told) / 1000)
-        await self._ctx.report_progress(self._told, 100.0, clean(message))
+        await self._ctx.report_progress(self._told, 100.0, self._cleaner.clean(message))
 
     async def warn(self, warning: str) -> None:
         """As a log message, where the client has asked for them; the result says it again."""
@@ -106,6 +118,9 @@ class ProgressReporter:
             # Deprecated by the newer protocol, in favour of nothing that reaches a client of the older one.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             sending = self._ctx.session.send_log_message(
-                "warning", clean(warning), logger="windlass", related_request_id=self._ctx.request_id
+                "warning",
+                self._cleaner.clean(warning),
+                logger="windlass",
+                related_request_id=self._ctx.request_id,
             )
         await sending

@@ -31,8 +31,8 @@ from windlass.engine.engine import Engine
 from windlass.engine.plans import LoadedPlan
 from windlass.errors import UsageError
 from windlass.plan.load import bind_inputs
+from windlass.server.cleaner import Cleaner
 from windlass.server.mcp.answers import ProgressReporter, client_name
-from windlass.server.mcp.clean import clean, cleaned
 from windlass.server.mcp.driving import Driving
 from windlass.server.mcp.look import ObservedExecution, following, look, questions, view
 from windlass.server.mcp.models import Answered, ExecutionView, QuestionView
@@ -48,7 +48,6 @@ __all__ = [
     "Wait",
     "Workdir",
     "closed",
-    "now",
     "said_by",
     "watch",
 ]
@@ -191,6 +190,7 @@ class ExecutionCalls:
 
     engines: Engines
     driving: Driving
+    cleaner: Cleaner
     stopping: asyncio.Event | None = None
     """Set when the server stops: no call waits any longer."""
 
@@ -225,6 +225,9 @@ class ExecutionCalls:
         with anyio.CancelScope(shield=True):
             await self.driving.resume(engine, execution, keep_plan=keep_plan)
 
+    async def now(self, engine: Engine, execution: str) -> ExecutionView:
+        return await view(engine, await look(engine, execution), self.cleaner)
+
     async def see(
         self,
         engine: Engine,
@@ -236,27 +239,27 @@ class ExecutionCalls:
         notes: Sequence[str] = (),
     ) -> CallResult:
         """Wait for it, passing its questions on to whoever sits at the client; the time they take does not count."""
-        reporter, late = ProgressReporter(relay.ctx), list(notes)
+        reporter, late = ProgressReporter(relay.ctx, self.cleaner), list(notes)
         reply: QuestionReply | InputRequiredResult | None = relay.take()
         while True:
             if isinstance(reply, QuestionReply) and reply.answer is not None:
                 late += await _pass_on(engine, relay.execution or execution, reply, said_by(relay.ctx))
             seen = await watch(engine, execution, wait_s, until, reporter, self.stopping)
-            question = relay.open(questions(seen.state)) if wait_s > 0 else None
+            question = relay.open(questions(seen.state, self.cleaner)) if wait_s > 0 else None
             if question is None:
                 seen.warnings += late
-                return cleaned(await view(engine, seen, step=step))
-            reply = await _ask(engine, seen.state.id, relay, question)
+                return await view(engine, seen, self.cleaner, step=step)
+            reply = await _ask(engine, seen.state.id, relay, question, self.cleaner)
             if isinstance(reply, InputRequiredResult):
                 return reply
 
 
 async def _ask(
-    engine: Engine, execution: str, relay: QuestionRelay, question: QuestionView
+    engine: Engine, execution: str, relay: QuestionRelay, question: QuestionView, cleaner: Cleaner
 ) -> QuestionReply | InputRequiredResult | None:
     """The person's answer; None when somebody else was quicker, and the question is taken off their screen."""
     loop = asyncio.get_running_loop()
-    asking = loop.create_task(relay.ask(execution, question))
+    asking = loop.create_task(relay.ask(execution, question, _message(execution, question, cleaner)))
     gone = loop.create_task(closed(engine, execution, question.step))
     try:
         await asyncio.wait({asking, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -276,11 +279,6 @@ async def _pass_on(engine: Engine, execution: str, reply: QuestionReply, by: str
     except UsageError as error:
         return [f"the answer for step {reply.step} came too late: {error.message}"]
     return []
-
-
-async def now(engine: Engine, execution: str) -> ExecutionView:
-    seen = await look(engine, execution)
-    return cleaned(await view(engine, seen))
 
 
 def said_by(ctx: Context[Any, Any]) -> str:
@@ -332,11 +330,10 @@ class QuestionRelay:
             return None
         return next((q for q in questions if q.kind == "approval" and q.digest not in self.asked), None)
 
-    async def ask(self, execution: str, question: QuestionView) -> QuestionReply | InputRequiredResult:
+    async def ask(self, execution: str, question: QuestionView, message: str) -> QuestionReply | InputRequiredResult:
         """The answer, or what the call ends with so that the client gets it."""
         digest = question.digest or ""
         self.asked.append(digest)
-        message = _message(execution, question)
         if not is_version_at_least(self.ctx.session.protocol_version, ASKS_BY_RESULT):
             try:
                 result = await self.ctx.elicit(message, Answered)
@@ -365,10 +362,10 @@ def _answered(said: ElicitResult) -> Answered | None:
         return None
 
 
-def _message(execution: str, question: QuestionView) -> str:
+def _message(execution: str, question: QuestionView, cleaner: Cleaner) -> str:
     again = f"\n{question.text}" if "; " in question.text else ""
     if question.hidden:
         again += f"\nNot shown, because they are secrets: {', '.join(question.hidden)}"
-    exactly = json.dumps(clean(question.input), indent=2, ensure_ascii=False)
+    exactly = json.dumps(cleaner.clean(question.input), indent=2, ensure_ascii=False)
     head = f"Execution {execution}, step {question.step}: allow {question.tool} with exactly this?"
     return visible(f"{head}\n{exactly}{again}")

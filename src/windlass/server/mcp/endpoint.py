@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.engine.engine import Engine
+from windlass.redact import Redactor
 from windlass.server.guard import MAX_BODY
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ class _Service(Protocol):
     def engine(self) -> Engine: ...
     @property
     def stopping(self) -> asyncio.Event: ...
+    @property
+    def redactor(self) -> Redactor: ...
 
 
 class McpEndpoint:
@@ -80,7 +83,7 @@ class McpEndpoint:
         async def engines(make: bool) -> Engine:
             return self._service.engine
 
-        server = mcp_server(engines, Inside(), stopping=self._service.stopping)
+        server = mcp_server(engines, Inside(), stopping=self._service.stopping, redactor=self._service.redactor)
         unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         server.streamable_http_app(max_request_body_size=MAX_BODY, transport_security=unguarded)
         return server.session_manager  # made by the line above; its routes are not used

@@ -15,8 +15,11 @@ from mcp.server.request_state import RequestStateSecurity
 from mcp_types import CallToolResult, EmptyResult, InputRequiredResult, SetLevelRequestParams, ToolAnnotations
 from pydantic import ValidationError
 
+from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 from windlass.plan.schema import nearest
+from windlass.redact import Redactor
+from windlass.server.cleaner import Cleaner
 from windlass.server.mcp.answers import failed
 from windlass.server.mcp.call import Engines, ExecutionCalls
 from windlass.server.mcp.driving import Driving
@@ -70,15 +73,29 @@ PROGRAM_TOOLS = (
 
 
 def mcp_server(
-    engines: Engines, driving: Driving, *, approvals: bool = True, stopping: asyncio.Event | None = None
+    engines: Engines,
+    driving: Driving,
+    *,
+    approvals: bool = True,
+    stopping: asyncio.Event | None = None,
+    redactor: Redactor | None = None,
 ) -> MCPServer[Any]:
     """The server. Without `approvals`, clients are not given `engine_approve`: people answer elsewhere.
 
-    Once `stopping` is set, calls that wait get what there is.
+    Once `stopping` is set, calls that wait get what there is. A `redactor` hides secrets in the answers; if
+    unset, those of the environment and of the engine's settings are hidden.
     """
-    calls = ExecutionCalls(engines, driving, stopping)
+    cleaner = Cleaner() if redactor is None else Cleaner(redactor)
+
+    async def known(make: bool) -> Engine:
+        engine = await engines(make)
+        if redactor is None:
+            cleaner.know(engine.settings)
+        return engine
+
+    calls = ExecutionCalls(known, driving, cleaner, stopping)
     described = EXECUTION_TOOLS + APPROVAL_TOOLS if approvals else EXECUTION_TOOLS
-    return _made([*_callable(described, Tools(calls)), *_callable(PROGRAM_TOOLS, ProgramTools(calls))])
+    return _made([*_callable(described, Tools(calls)), *_callable(PROGRAM_TOOLS, ProgramTools(calls))], cleaner)
 
 
 def _callable(described: Iterable[Tool], of: Tools | ProgramTools) -> Iterator[Tool]:
@@ -90,6 +107,8 @@ def _callable(described: Iterable[Tool], of: Tools | ProgramTools) -> Iterator[T
 class _CheckedServer(MCPServer[Any]):
     """Refuses arguments that a tool does not have, and values that do not fit, in words of ours."""
 
+    cleaner: Cleaner
+
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
@@ -98,21 +117,21 @@ class _CheckedServer(MCPServer[Any]):
         if strange := [given for given in arguments if given not in known]:
             near = nearest(strange[0], known)
             hint = f"; did you mean {near!r}?" if near else ""
-            return _refused(f"{name} has no argument {strange[0]!r}{hint}", known)
+            return _refused(f"{name} has no argument {strange[0]!r}{hint}", known, self.cleaner)
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if not isinstance(error.__cause__, ValidationError):
                 raise
             found = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.__cause__.errors()]
-            return _refused("; ".join(f"{where}: {message}" for where, message in found[:5]), known)
+            return _refused("; ".join(f"{where}: {message}" for where, message in found[:5]), known, self.cleaner)
 
 
-def _refused(message: str, known: Iterable[str]) -> CallToolResult:
-    return failed(UsageError(message, advice=(f"its arguments: {', '.join(known)}",)).failure, [])
+def _refused(message: str, known: Iterable[str], cleaner: Cleaner) -> CallToolResult:
+    return failed(UsageError(message, advice=(f"its arguments: {', '.join(known)}",)).failure, [], cleaner)
 
 
-def _made(tools: list[Tool]) -> MCPServer[Any]:
+def _made(tools: list[Tool], cleaner: Cleaner) -> MCPServer[Any]:
     """The library sets up the logging of the whole process when a server is made; that is for the program to do."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
@@ -125,6 +144,7 @@ def _made(tools: list[Tool]) -> MCPServer[Any]:
         request_state_security=RequestStateSecurity.ephemeral(ttl=ANSWERED_WITHIN),
         log_level="WARNING",
     )
+    server.cleaner = cleaner
     root.handlers[:] = handlers
     root.setLevel(level)
     # Servers that send log messages must say so, and let a client of the older protocol choose their level. The library

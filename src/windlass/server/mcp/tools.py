@@ -41,10 +41,8 @@ from windlass.server.mcp.call import (
     Until,
     Wait,
     Workdir,
-    now,
     said_by,
 )
-from windlass.server.mcp.clean import clean, cleaned
 from windlass.server.mcp.look import (
     budget_view,
     damaged,
@@ -84,6 +82,7 @@ class Tools:
     def __init__(self, calls: ExecutionCalls) -> None:
         self._calls = calls
         self._engines = calls.engines
+        self.cleaner = calls.cleaner
 
     @told
     async def engine_execute(
@@ -181,7 +180,7 @@ class Tools:
             model=model,
             workdir=os.path.expanduser(workdir) if workdir else None,
         )
-        return cleaned(estimate_view(await request.estimate(await self._engines(False))))
+        return estimate_view(await request.estimate(await self._engines(False)))
 
     @told
     async def engine_status(
@@ -205,11 +204,11 @@ class Tools:
         if execution is None:
             if step is not None:
                 raise UsageError("name the `execution` of that step")
-            return cleaned(await overview(engine))
+            return await overview(engine)
         try:
             return await self._calls.see(engine, execution, QuestionRelay.of(ctx), wait_s, until, step)
         except Damaged as damage:
-            return cleaned(await damaged(engine, damage))
+            return await damaged(engine, damage)
 
     @told
     async def engine_transcript(
@@ -220,7 +219,7 @@ class Tools:
     ) -> TranscriptView:
         """Show an agent's conversation: prompts, replies, calls and results, as Markdown, part by part."""
         engine = await self._engines(False)
-        return cleaned(await transcript_view(engine, execution, step, after))
+        return await transcript_view(engine, execution, step, after)
 
     @told
     async def engine_budget(
@@ -246,8 +245,8 @@ class Tools:
         if slow:
             if by != "day" or until or failed:
                 raise UsageError("`slow` goes with `since` and `plan` only")
-            return cleaned(slow_view(await engine.slow_steps(since=since, plan=plan)))
-        return cleaned(history_view(await engine.history(by, since=since, until=until, failed=failed, plan=plan)))
+            return slow_view(await engine.slow_steps(since=since, plan=plan))
+        return history_view(await engine.history(by, since=since, until=until, failed=failed, plan=plan))
 
     @told
     async def engine_context(
@@ -267,7 +266,7 @@ class Tools:
                 raise UsageError("name the `step` whose conversation is to be summarised")
             await engine.summarise(head.id, step, by=said_by(ctx))
         found = await engine.context(head.id, step)
-        return cleaned(ContextView(execution=head.id, contexts=[one.plain() for one in found]))
+        return ContextView(execution=head.id, contexts=[one.plain() for one in found])
 
     @told
     async def engine_interrupt(
@@ -284,7 +283,7 @@ class Tools:
         engine, by = await self._engines(False), said_by(ctx)
         stop = {"interrupt": engine.interrupt, "pause": engine.pause, "cancel": engine.cancel}[mode]
         state = await stop(execution, by=by, within=wait_s)
-        return await now(engine, state.id)
+        return await self._calls.now(engine, state.id)
 
     @told
     async def engine_resume(
@@ -367,7 +366,7 @@ class Tools:
         if not state.status.finished and not engine.driven(state):
             warnings = engine.missing_values(state)
             await self._calls.resume(engine, state.id, keep_plan=keep_plan or receipt.forked)
-        return cleaned(SaidView(**receipt.as_dict(), warnings=warnings))
+        return SaidView(**receipt.as_dict(), warnings=warnings)
 
     @told
     async def engine_diff(
@@ -383,7 +382,7 @@ class Tools:
         found = await engine.diff(head.id, step)
         for file in (file for one in found for file in one["files"] if not patches):
             file["patch"] = ""
-        return cleaned(DiffView(execution=head.id, changes=[WorkView(**one) for one in found]))
+        return DiffView(execution=head.id, changes=[WorkView(**one) for one in found])
 
     @told
     async def engine_undo(
@@ -396,7 +395,7 @@ class Tools:
         engine = await self._engines(False)
         head = await engine.find(execution)
         changes = await engine.undo(head.id, step, by=said_by(ctx))
-        return cleaned(UndoView(execution=head.id, step=step, changes=changes))
+        return UndoView(execution=head.id, step=step, changes=changes)
 
     @told
     async def engine_workspaces(
@@ -411,7 +410,7 @@ class Tools:
         """
         engine = await self._engines(False)
         found = await engine.workspaces(execution, clean=clean, by=said_by(ctx))
-        return cleaned(FoldersView(workspaces=[FolderView(**one) for one in found]))
+        return FoldersView(workspaces=[FolderView(**one) for one in found])
 
     @told
     async def engine_approve(
@@ -427,7 +426,7 @@ class Tools:
         engine = await self._engines(False)
         state = await engine.state(execution)
         await engine.approve(state.id, step, allow=allow, by=said_by(ctx), note=note, digest=digest)
-        return await now(engine, state.id)
+        return await self._calls.now(engine, state.id)
 
 
 async def _with_runtime(engine: Engine, sourced: LoadedPlan, client: str) -> LoadedPlan:
@@ -463,6 +462,7 @@ the client ends, and engine_status follows it. The result is the step's output, 
 class ProgramTools:
     def __init__(self, calls: ExecutionCalls) -> None:
         self._calls = calls
+        self.cleaner = calls.cleaner
 
     @told
     async def code(
@@ -497,7 +497,7 @@ class ProgramTools:
         found = fitting(engine, query, limit)
         if not found:
             return "no tool matches; there are: " + ", ".join(tool.name for tool in callable_tools(engine))
-        return str(clean(declarations(found)))
+        return declarations(found)
 
     @told
     async def engine_tool(

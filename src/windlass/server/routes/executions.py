@@ -21,12 +21,12 @@ from windlass.errors import Damaged
 from windlass.ports import OVER_BUDGET, Entry, Head
 from windlass.server import answer_models, request_models
 from windlass.server.idempotency import ticket_of
-from windlass.server.mcp.clean import clean
 from windlass.server.problems import not_now
 from windlass.server.routes.shared import (
     STARTED,
     Id,
     answer,
+    clean,
     engine_of,
     new_router,
     problems,
@@ -68,7 +68,7 @@ async def estimate(request: Request, order: request_models.NewExecution) -> Resp
     """Forecast a plan or tasks from the history of the home. Starts nothing."""
     engine = engine_of(request)
     found = await order.request().estimate(engine)
-    return answer(clean(found.as_estimate()))
+    return answer(clean(request, found.as_estimate()))
 
 
 @execution_routes.get("/executions", responses={200: returns(answer_models.ExecutionPage), **problems()})
@@ -139,7 +139,7 @@ async def show(request: Request, execution: Id, wait: Wait = 0.0) -> Response:
         stands = standing(state, engine.attempt_runner.gates, forecast, stale)
     except Damaged as damage:
         return answer(damaged_view(head, damage))
-    return answer(stands | {key: clean(stands[key]) for key in ("breakers",) if key in stands})
+    return answer(stands | {key: clean(request, stands[key]) for key in ("breakers",) if key in stands})
 
 
 @execution_routes.get(

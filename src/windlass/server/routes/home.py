@@ -21,9 +21,8 @@ from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import JournalError, UsageError
 from windlass.ports import hooks_of
 from windlass.server import answer_models
-from windlass.server.mcp.clean import clean
 from windlass.server.metrics import CONTENT_TYPE_LATEST
-from windlass.server.routes.shared import answer, engine_of, new_router, problems, returns, service_of
+from windlass.server.routes.shared import answer, clean, engine_of, new_router, problems, returns, service_of
 from windlass.server.service import Service
 from windlass.settings.origins import settings_table
 from windlass.version import __version__
@@ -50,7 +49,7 @@ async def tools(request: Request) -> Response:
     def told() -> list[dict[str, Any]]:
         return [tool_data(engine, tool) | manner(gates, tool) for tool in every_tool(engine)]
 
-    return answer(await asyncio.to_thread(lambda: clean(told())))
+    return answer(await asyncio.to_thread(lambda: clean(request, told())))
 
 
 @home_routes.get("/tools/{name}", responses=problems(404))
@@ -64,7 +63,7 @@ async def tool(
         found = tool_named(engine, name)
         return whole_data(engine, found) | manner(engine.attempt_runner.gates, found)
 
-    return answer(await asyncio.to_thread(lambda: clean(told())))
+    return answer(await asyncio.to_thread(lambda: clean(request, told())))
 
 
 @home_routes.get("/agents", responses=problems())
@@ -91,8 +90,8 @@ async def runtimes(request: Request) -> Response:
             for name, health in found.items()
         ]
 
-    listed = await asyncio.to_thread(lambda: clean(told()))
-    return answer({"runtimes": listed, "breakers": clean(breakers(engine.attempt_runner.gates))})
+    listed = await asyncio.to_thread(lambda: clean(request, told()))
+    return answer({"runtimes": listed, "breakers": clean(request, breakers(engine.attempt_runner.gates))})
 
 
 @home_routes.get("/settings", responses=problems())
@@ -100,7 +99,7 @@ async def settings(request: Request) -> Response:
     """Settings of this server, each value with its origin; secrets are not told."""
     engine = engine_of(request)
     rows = await asyncio.to_thread(settings_table, engine.settings, engine.home)
-    return answer({"home": str(engine.home), "settings": clean(rows)})
+    return answer({"home": str(engine.home), "settings": clean(request, rows)})
 
 
 @home_routes.get("/history/forecasts", responses=problems())
@@ -137,7 +136,7 @@ async def history(
         page = await engine.slow_steps(since=since, plan=plan)
     else:
         page = await engine.history(by, since=since, until=until, failed=failed, plan=plan)
-    return answer(await asyncio.to_thread(lambda: clean(page.as_dict())))
+    return answer(await asyncio.to_thread(lambda: clean(request, page.as_dict())))
 
 
 @home_routes.get("/stats", responses=problems())
@@ -195,10 +194,10 @@ async def _health(service: Service, *, details: bool) -> Response:
             "journal": trouble or loss or "ok",
             "recovery": service.trouble or "ok",
             "damaged": [
-                {"execution": one.execution, "seq": one.seq, "reason": clean(one.reason)}
+                {"execution": one.execution, "seq": one.seq, "reason": service.cleaner.clean(one.reason)}
                 for one in sorted(engine.damaged.values(), key=lambda one: one.execution)
             ],
-            "breakers": clean(open_breakers(engine.attempt_runner.gates)),
+            "breakers": service.cleaner.clean(open_breakers(engine.attempt_runner.gates)),
             "intake": engine.attempt_runner.intake.told(),
         }
     return answer(told, 200 if trouble is None else 503, {"cache-control": "no-store"})
@@ -207,7 +206,7 @@ async def _health(service: Service, *, details: bool) -> Response:
 @health_routes.get("/api/waiting", responses={200: returns(answer_models.WaitingGate, many=True), **problems()})
 async def waiting(request: Request) -> Response:
     """The gates at which steps that this server runs wait: slots, rates and places of tools, open breakers."""
-    return answer(clean(engine_of(request).waiting_at_gates()))
+    return answer(clean(request, engine_of(request).waiting_at_gates()))
 
 
 @health_routes.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **problems()}, response_class=Response)
