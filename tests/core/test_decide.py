@@ -10,6 +10,7 @@ from core_plans import attempts_of, chain, plan_of, statuses
 
 from windlass.core import events as ev
 from windlass.core.decide import Policy, Record, decide
+from windlass.core.history import record_of
 from windlass.core.standing import standing_still
 from windlass.core.state import fold
 from windlass.core.view import percent_of, progress, snapshot, whole_percent
@@ -918,7 +919,20 @@ def test_d5_a_step_that_a_changed_plan_runs_without_its_question_has_worked_as_l
     run.clock.advance(50.0)
     run.finish("a")
     step = run.state.steps["a"]
-    assert (step.status, step.worked, step.waited) == ("completed", 50.0, 0.0)
+    assert (step.status, step.worked, step.waited, step.person) == ("completed", 50.0, 100.0, 100.0)
+    assert step.waiting_since is None
+
+
+def test_d7_a_wait_for_an_answer_counts_once_although_a_changed_plan_asks_anew() -> None:
+    run = started(plan_of({"id": "a", "approve": "always", "question": "Now?"}))
+    run.clock.advance(100.0)
+    replanned(run, plan_of({"id": "a", "approve": "always", "question": "Really?"}))
+    run.clock.advance(10.0)
+    run.approve("a")
+    run.resume()
+    run.finish("a")
+    (record,) = record_of(run.state).steps
+    assert (record.waited_s, record.person_s) == (0.0, 110.0)
 
 
 def test_d5_a_step_whose_question_a_changed_plan_withdrew_is_judged_by_the_new_plan() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_FORMAT", "ExecutionRecord", "ModelUsage", "StepRecord", "has_stopped", "matches", "record_of"]
 
-RECORD_FORMAT = 6
+RECORD_FORMAT = 7
 """The version of these records and of their tables. A journal that holds another one makes them again."""
 
 _COMPLETED, _FAILED, _WAITING = StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.WAITING

@@ -34,7 +34,8 @@ def replan(state: StateData, event: ev.ExecutionReplanned) -> None:
         for step in (kept, *(kept.children or ())):
             if step.waiting_for == "approval" and step.asks and step.spec != spec:
                 # The plan changed the step: the question is withdrawn, and put anew.
-                step.status, step.waiting_for, step.until, step.approval = StepStatus.PENDING, None, None, None
+                state.move(step, StepStatus.PENDING)
+                step.waiting_for = step.until = step.approval = None
             step.prepared = state.prepared.steps[spec.id]
             state.steps[step.id] = step
     for step in list(state.steps.values()):
