@@ -346,12 +346,12 @@ class Windlass:
         self._started: list[Background | Terminal] = []
 
     def __call__(
-        self, *arguments: str | Path, code: int = 0, cwd: Path | None = None, stdin: str = "", **env: str
+        self, *arguments: str | Path, code: int = 0, cwd: Path | None = None, stdin: str | bytes = "", **env: str
     ) -> Ran:
         """Run to the end, and expect that exit code. No error may ever show its innards."""
         argv, told, folder, output = self._how(arguments, env)
         words = output.with_suffix(".in")
-        words.write_bytes(stdin.encode())
+        words.write_bytes(stdin.encode() if isinstance(stdin, str) else stdin)
         started: Forked | subprocess.Popen[bytes]
         if any(name.startswith("PYTHON") for name in env):  # only a new interpreter reads these
             with words.open("rb") as given, output.with_suffix(".out").open("wb") as out:

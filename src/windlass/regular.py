@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-__all__ = ["open_regular", "read_beginning", "read_regular", "read_text"]
+__all__ = ["open_regular", "read_beginning", "read_regular", "read_stdin", "read_text"]
 
 
 @contextmanager
@@ -38,6 +38,14 @@ def read_text(path: str | os.PathLike[str], most: int) -> str:
         text = file.read(most + 1)
     _check_size(text, most, path)
     return text
+
+
+def read_stdin(most: int = 16 << 20) -> bytes:
+    """All of standard input. Raises OSError, also for one of more bytes."""
+    with open(0, "rb", closefd=False) as stream:
+        data = stream.read(most + 1)
+    _check_size(data, most, "standard input")
+    return data
 
 
 def _check_size(found: str | bytes, most: int, path: str | os.PathLike[str]) -> None:

@@ -20,8 +20,8 @@ from windlass.server.request_models import NewExecution
 if TYPE_CHECKING:
     from conftest import Project
 
-FIELDS = {field.name for field in fields(library.RunRequest)} - {"tasks_file"}
-"""`tasks_file` only names the file in problems, for surfaces that read one."""
+FIELDS = {field.name for field in fields(library.RunRequest)} - {"plan_name", "tasks_file"}
+"""These only name the text or the file in problems, for surfaces that read one."""
 
 
 def test_i6_http_has_every_field_of_a_run_request() -> None:

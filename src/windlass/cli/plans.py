@@ -12,6 +12,7 @@ import msgspec
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.names import ExecutionId
 from windlass.cli.session import AsJson, CommandEnd, Home, Yes, out, print_json, remember_home, say, with_engine
+from windlass.cli.stdin import STDIN, load_plan
 from windlass.errors import PlanInvalid, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-PlanFile = Annotated[Path, Argument(metavar="PLAN", help="Plan file, YAML or JSON")]
+PlanFile = Annotated[Path, Argument(metavar="PLAN", help="Plan file, YAML or JSON; - reads stdin")]
 
 plan_app = Group("plan", help="Check, show, estimate or draft a plan without running it.", no_args_is_help=True)
 
@@ -38,12 +39,12 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
             print_json({"ok": True, "problems": [], "warnings": warnings})
         for warning in warnings:
             say(f"warning: {warning}")
-        say(f"{plan} is valid ({steps} step{'s' if steps != 1 else ''})")
+        say(f"{plan if plan != STDIN else 'the plan'} is valid ({steps} step{'s' if steps != 1 else ''})")
         return 0
 
     async def work(engine: Engine) -> int:
         try:
-            loaded = engine.read(plan)
+            loaded = load_plan(engine, plan)
             engine.check_plan(loaded)
             await engine.check_programs(loaded)
         except PlanInvalid as invalid:
@@ -73,7 +74,7 @@ def _valid_commands(path: Path, home: str | None) -> Loaded | None:
     from windlass.plan.load import load_plan
     from windlass.settings import load_settings
 
-    if path.is_fifo():  # the engine would find nothing left in it
+    if path == STDIN or path.is_fifo():  # the engine would find nothing left in a pipe
         return None
     if load_settings(find_home(home)).tools:  # they may take the tool away
         return None
@@ -114,7 +115,7 @@ def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home =
         from windlass.cli.plan_text import plan_lines
         from windlass.plan.prepare import prepare
 
-        sourced = engine.read(plan)
+        sourced = load_plan(engine, plan)
         if as_json:
             order = list(prepare(sourced.plan).graph.order)
             print_json({**json.loads(sourced.plan.encoded), "order": order})
@@ -141,7 +142,7 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
     async def work(engine: Engine) -> int:
         from windlass.cli.forecast_text import estimate_lines, names
 
-        loaded = engine.read(plan)
+        loaded = load_plan(engine, plan)
         found = await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools))
         if as_json:
             print_json(found.as_estimate())

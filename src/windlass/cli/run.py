@@ -34,6 +34,7 @@ from windlass.cli.session import (
     who,
     with_engine,
 )
+from windlass.cli.stdin import STDIN, stdin_text
 from windlass.cli.terminal import write_output
 from windlass.cli.text import next_commands, shown, summary
 from windlass.cli.view import Progress, View, view_for
@@ -98,15 +99,19 @@ def register(app: Group) -> None:
 
 
 def run(
-    plan: Annotated[Path | None, Argument(metavar="PLAN", help="Plan file, YAML or JSON")] = None,
+    plan: Annotated[Path | None, Argument(metavar="PLAN", help="Plan file, YAML or JSON; - reads stdin")] = None,
     inputs: Annotated[
         list[str] | None,
-        Option("--input", "-i", metavar="KEY=VALUE", help="An input of the plan; KEY=@FILE reads a file"),
+        Option("--input", "-i", metavar="KEY=VALUE", help="An input of the plan; KEY=@FILE reads a file, @- stdin"),
     ] = None,
     task: Annotated[str | None, Option("--task", "-t", metavar="TEXT", help="A task, instead of a plan")] = None,
     task_file: Annotated[
         Path | None,
-        Option("--task-file", metavar="FILE", help="Tasks: text, or a YAML list; see: windlass docs strategies"),
+        Option(
+            "--task-file",
+            metavar="FILE",
+            help="Tasks: text (- reads stdin), or a YAML list; see: docs strategies",
+        ),
     ] = None,
     strategy: Annotated[
         Strategy | None,
@@ -163,6 +168,7 @@ def run(
 
     if sum(given is not None for given in (plan, task, task_file)) != 1:
         raise UsageError("name one thing to run: a PLAN file, --task TEXT or --task-file FILE")
+    _read_stdin_once(plan, task_file, inputs or ())
     if dry_run and (detach or strategy is Strategy.PLAN):
         raise UsageError("--dry-run runs nothing: it goes with neither --detach nor --strategy plan")
     of_tasks = {"--strategy": strategy, "--role": role, "--chain": chain, "--file": files, "--skill": skills}
@@ -173,11 +179,14 @@ def run(
     members = [name.strip() for name in chain.split(",") if name.strip()] if chain else None
     if members and strategy not in (None, Strategy.MULTI):
         raise UsageError(f"--chain works only with the strategy multi, not with {strategy}")
+    of_file = plan if plan != STDIN else None
     request = RunRequest(
-        plan_file=Path.cwd() / plan if plan is not None and workdir is not None else plan,
+        plan_file=Path.cwd() / of_file if of_file is not None and workdir is not None else of_file,
+        plan_text=stdin_text() if plan == STDIN else None,
+        plan_name="stdin",
         task=task,
         tasks=_tasks_in(task_file) if task_file is not None else None,
-        tasks_file=str(task_file or ""),
+        tasks_file="stdin" if task_file == STDIN else str(task_file or ""),
         strategy=strategy,
         role=role,
         chain=members,
@@ -229,6 +238,12 @@ def run(
     raise CommandEnd(with_engine(work, home, yes=yes, make=not dry_run, **_waiting(no_wait)))
 
 
+def _read_stdin_once(plan: Path | None, task_file: Path | None, inputs: Sequence[str]) -> None:
+    of_stdin = [plan == STDIN, task_file == STDIN, *(text.endswith("=@-") for text in inputs)]
+    if sum(of_stdin) > 1:
+        raise UsageError("only one of them can be read from stdin: the plan, the tasks or an input")
+
+
 def _strategy_line(chosen: Strategy, plan: Plan) -> str:
     between = ", " if chosen is Strategy.PARALLEL else " → "
     more = "" if len(plan.steps) <= 10 else f" and {len(plan.steps) - 10} more"
@@ -239,6 +254,8 @@ def _tasks_in(file: Path) -> Any:
     """Read a file of tasks: text, or YAML or JSON data by its name."""
     from windlass.plan.yamlread import read
 
+    if file == STDIN:
+        return stdin_text()
     try:
         text = read_text(file, MAX_TASK_FILE)
     except UnicodeDecodeError as error:

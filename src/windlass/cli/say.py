@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from windlass.cli.begin import begin
@@ -11,6 +10,7 @@ from windlass.cli.detach import send_off
 from windlass.cli.names import ExecutionId, StepName
 from windlass.cli.run import Detach, KeepPlan, ProgressOption, see_through, warn_of_values
 from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, who, with_engine
+from windlass.cli.stdin import stdin_text
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
 from windlass.errors import CannotResume
@@ -44,7 +44,7 @@ def say_to_agent(
     \b
     windlass say @last fix "also update the changelog"
     """
-    message = sys.stdin.read() if text == "-" else text
+    message = stdin_text() if text == "-" else text
 
     async def work(engine: Engine) -> int:
         receipt = await engine.say(execution, step, message, by=who(), within=wait, to_resume=True, keep_plan=keep_plan)

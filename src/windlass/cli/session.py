@@ -320,6 +320,8 @@ def _usual_advice(error: WindlassError, command: str) -> tuple[str, ...]:
         case InputInvalid():
             return (f"correct what is given with -i KEY=VALUE; see its options: windlass {command} --help",)
         case PlanInvalid() if file := next((problem.file for problem in error.problems if problem.file), ""):
+            if file in ("stdin.yaml", "stdin.json") and not os.path.exists(file):
+                file = "-"
             return (f"fix it, then check again: windlass plan check {shlex.quote(file)}",)
         case UsageError():
             return (f"see its options: windlass {command} --help".replace("  ", " "),)

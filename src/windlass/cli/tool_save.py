@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from windlass.cli.stdin import STDIN, stdin_text
 from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 from windlass.plan.program import Token, granted_tools, tokens
@@ -23,13 +23,12 @@ _PLACE = re.compile(r"\s+at program\.js:(\d+):(\d+)\s*\Z")
 
 def read_text(path: Path, what: str) -> str:
     """A file's text; `-` is stdin."""
-    name = "stdin" if str(path) == "-" else str(path)
+    if path == STDIN:
+        return stdin_text()
+    name = str(path)
     try:
-        if name == "stdin":
-            data = sys.stdin.buffer.read(MOST_BYTES + 1)
-        else:
-            with path.open("rb") as file:
-                data = file.read(MOST_BYTES + 1)
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise UsageError(f"the {what} {name} is larger than {MOST_BYTES // 1024**2} MiB")
         return data.decode()
@@ -60,7 +59,7 @@ def _no_constant(word: str) -> None:
 
 
 def arguments_of(given: str | None) -> dict[str, Any]:
-    """`--with`: JSON, or `@` and the file that holds it."""
+    """`--with`: JSON, or `@` and the file that holds it (`@-`: stdin)."""
     if given is None:
         return {}
     if given.startswith("@"):

@@ -197,7 +197,8 @@ def run(
     context: click.Context,
     name: Name,
     given: Annotated[
-        str | None, Option("--with", metavar="JSON", help="Its arguments: JSON, or @FILE that holds it")
+        str | None,
+        Option("--with", metavar="JSON", help="Its arguments: JSON, or @FILE with it, or @- for stdin"),
     ] = None,
     workdir: Annotated[Path | None, Option("--workdir", "-C", metavar="DIR", help="Working directory")] = None,
     progress: ProgressOption = Progress.AUTO,

@@ -43,6 +43,8 @@ class RunRequest:
     """A plan, or its data."""
     plan_text: str | None = None
     """A plan as YAML or JSON."""
+    plan_name: str = "plan"
+    """Its name in the problems of `plan_text`."""
     plan_file: str | Path | None = None
     """A plan file, relative to the working directory."""
     task: str | None = None
@@ -164,7 +166,7 @@ class RunRequest:
                 raise PlanInvalid(bare) from error
         if self.plan_text is not None:
             kind = "json" if _is_json(self.plan_text) else "yaml"
-            return engine.parse(self.plan_text, self.workdir, name=f"plan.{kind}")
+            return engine.parse(self.plan_text, self.workdir, name=f"{self.plan_name}.{kind}")
         if self.plan_file is not None:
             file = Path(self.workdir) / self.plan_file if self.workdir is not None else Path(self.plan_file)
             return engine.read(file, self.workdir)

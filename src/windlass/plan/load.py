@@ -25,6 +25,7 @@ from windlass.plan.check import Locate, ToolCatalog, check_data, check_steps
 from windlass.plan.model import MAX_STEPS, Plan
 from windlass.plan.schema import kind_of, nearest
 from windlass.plan.yamlread import Document, plain, read
+from windlass.regular import read_stdin
 
 __all__ = [
     "MAX_BYTES",
@@ -170,6 +171,13 @@ def _bytes_of(path: Path, what: str, *, pipes: bool = True) -> bytes:
         raise UsageError(f"the {what} file {str(path)!r} cannot be read: {reason}") from None
 
 
+def _stdin() -> bytes:
+    try:
+        return read_stdin()
+    except OSError as error:
+        raise UsageError(f"standard input cannot be read: {error.strerror}") from None
+
+
 def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # else a pipe that nobody writes to is waited for
 
@@ -193,7 +201,7 @@ def _plans_in(folder: Path) -> list[str]:
 
 
 def parse_input(text: str) -> tuple[str, Written]:
-    """`key=value`, or `key=@file` for what a file holds (`@@` for text that begins with an @)."""
+    """`key=value`, or `key=@file` for what a file holds: `@-` is standard input, `@@` text that begins with an @."""
     name, equals, value = text.partition("=")
     name = name.strip()
     if not equals or not name:
@@ -202,9 +210,10 @@ def parse_input(text: str) -> tuple[str, Written]:
         return name, Written(value[1:])
     if not value.startswith("@"):
         return name, Written(value)
-    file = Path(value[1:])
+    file = value[1:]
     try:
-        return name, Written(_decoded(_bytes_of(file, "input"), str(file)), verbatim=True)
+        data = _stdin() if file == "-" else _bytes_of(Path(file), "input")
+        return name, Written(_decoded(data, file), verbatim=True)
     except PlanInvalid as error:
         raise UsageError(f"input {name}: {error.problems[0]}") from error
 

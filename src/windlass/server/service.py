@@ -29,7 +29,7 @@ from windlass.ports import Head
 from windlass.ports.triggers import TriggerStore
 from windlass.redact import Redactor
 from windlass.server.access import Access
-from windlass.server.cleaner import Cleaner
+from windlass.server.answer_redactor import AnswerRedactor
 from windlass.server.feed import Feed
 from windlass.server.idempotency import IdempotencyKeys
 from windlass.server.metrics import Metrics
@@ -71,7 +71,7 @@ class Service:
         self.access = access or Access(engine.home, engine.clock.now)
         self.redactor = Redactor(with_mcp_variables(engine.settings), {"server token": self.access.token})
         """Hides secrets in all that leaves the server."""
-        self.cleaner = Cleaner(self.redactor)
+        self.answer_redactor = AnswerRedactor(self.redactor)
         self.feed = feed or Feed(engine, redactor=self.redactor)
         self.keys = IdempotencyKeys(HomeStores(engine.home, engine.settings.journal).requests())
         self.triggers: TriggerStore = HomeStores(engine.home, engine.settings.journal).triggers()

@@ -19,7 +19,7 @@ from windlass.core.state import State
 from windlass.core.view import progress
 from windlass.errors import Failure, PlanInvalid, ToolError, WindlassError
 from windlass.process import Peer, peer
-from windlass.server.cleaner import Cleaner
+from windlass.server.answer_redactor import AnswerRedactor
 from windlass.server.guard import peer_of
 from windlass.server.mcp.look import error_view
 
@@ -29,13 +29,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class HasCleaner(Protocol):
+class ClientTools(Protocol):
     """An object with tools of clients as its methods."""
 
-    cleaner: Cleaner
+    redactor: AnswerRedactor
 
 
-T = TypeVar("T", bound=HasCleaner)
+T = TypeVar("T", bound=ClientTools)
 
 
 def client_name(ctx: Context[Any, Any]) -> str:
@@ -59,14 +59,14 @@ def told(tool: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenat
             given = await tool(self, *args, **kwargs)
         except WindlassError as error:
             problems = [str(problem) for problem in error.problems] if isinstance(error, PlanInvalid) else []
-            return failed(error.failure, problems, self.cleaner)  # type: ignore[return-value]
+            return failed(error.failure, problems, self.redactor)  # type: ignore[return-value]
         except ToolError as error:
-            return failed(error.failure, [], self.cleaner)  # type: ignore[return-value]
+            return failed(error.failure, [], self.redactor)  # type: ignore[return-value]
         if isinstance(given, InputRequiredResult):
             return given
         if isinstance(given, BaseModel):
-            return _short(given, self.cleaner)  # type: ignore[return-value]
-        return self.cleaner.clean(given)  # type: ignore[no-any-return]
+            return _short(given, self.redactor)  # type: ignore[return-value]
+        return self.redactor.clean(given)  # type: ignore[no-any-return]
 
     return telling  # type: ignore[return-value]
 
@@ -77,17 +77,17 @@ def _peer(ctx: Context[Any, Any]) -> Peer | None:
     return peer_of(request.scope) if isinstance(request, HTTPConnection) else None
 
 
-def _short(answer: BaseModel, cleaner: Cleaner) -> CallToolResult:
+def _short(answer: BaseModel, redactor: AnswerRedactor) -> CallToolResult:
     """Every word of it is paid for by whoever runs the client's model."""
-    structured = cleaner.clean(answer.model_dump(mode="json", exclude_defaults=True))
+    structured = redactor.clean(answer.model_dump(mode="json", exclude_defaults=True))
     text = json.dumps(structured, ensure_ascii=False, separators=(",", ":"))
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured)
 
 
-def failed(failure: Failure, problems: list[str], cleaner: Cleaner) -> CallToolResult:
+def failed(failure: Failure, problems: list[str], redactor: AnswerRedactor) -> CallToolResult:
     """A tool's error: for the model as text, for programs as structured content."""
-    failure = msgspec.structs.replace(failure, message=cleaner.clean(failure.message))
-    problems = cleaner.clean(problems)
+    failure = msgspec.structs.replace(failure, message=redactor.clean(failure.message))
+    problems = redactor.clean(problems)
     lines = [failure.message, f"category: {failure.category}", *(f"→ {line}" for line in failure.advice)]
     error = error_view(failure)
     assert error is not None
@@ -101,8 +101,8 @@ def failed(failure: Failure, problems: list[str], cleaner: Cleaner) -> CallToolR
 class ProgressReporter:
     """Sends the progress of one call to its client."""
 
-    def __init__(self, ctx: Context[Any, Any], cleaner: Cleaner) -> None:
-        self._ctx, self._cleaner = ctx, cleaner
+    def __init__(self, ctx: Context[Any, Any], redactor: AnswerRedactor) -> None:
+        self._ctx, self._cleaner = ctx, redactor
         self._told = 0.0
 
     async def progress(self, state: State, message: str) -> None:

@@ -31,7 +31,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.plans import LoadedPlan
 from windlass.errors import UsageError
 from windlass.plan.load import bind_inputs
-from windlass.server.cleaner import Cleaner
+from windlass.server.answer_redactor import AnswerRedactor
 from windlass.server.mcp.answers import ProgressReporter, client_name
 from windlass.server.mcp.driving import Driving
 from windlass.server.mcp.look import ObservedExecution, following, look, questions, view
@@ -190,7 +190,7 @@ class ExecutionCalls:
 
     engines: Engines
     driving: Driving
-    cleaner: Cleaner
+    redactor: AnswerRedactor
     stopping: asyncio.Event | None = None
     """Set when the server stops: no call waits any longer."""
 
@@ -226,7 +226,7 @@ class ExecutionCalls:
             await self.driving.resume(engine, execution, keep_plan=keep_plan)
 
     async def now(self, engine: Engine, execution: str) -> ExecutionView:
-        return await view(engine, await look(engine, execution), self.cleaner)
+        return await view(engine, await look(engine, execution), self.redactor)
 
     async def see(
         self,
@@ -239,27 +239,27 @@ class ExecutionCalls:
         notes: Sequence[str] = (),
     ) -> CallResult:
         """Wait for it, passing its questions on to whoever sits at the client; the time they take does not count."""
-        reporter, late = ProgressReporter(relay.ctx, self.cleaner), list(notes)
+        reporter, late = ProgressReporter(relay.ctx, self.redactor), list(notes)
         reply: QuestionReply | InputRequiredResult | None = relay.take()
         while True:
             if isinstance(reply, QuestionReply) and reply.answer is not None:
                 late += await _pass_on(engine, relay.execution or execution, reply, said_by(relay.ctx))
             seen = await watch(engine, execution, wait_s, until, reporter, self.stopping)
-            question = relay.open(questions(seen.state, self.cleaner)) if wait_s > 0 else None
+            question = relay.open(questions(seen.state, self.redactor)) if wait_s > 0 else None
             if question is None:
                 seen.warnings += late
-                return await view(engine, seen, self.cleaner, step=step)
-            reply = await _ask(engine, seen.state.id, relay, question, self.cleaner)
+                return await view(engine, seen, self.redactor, step=step)
+            reply = await _ask(engine, seen.state.id, relay, question, self.redactor)
             if isinstance(reply, InputRequiredResult):
                 return reply
 
 
 async def _ask(
-    engine: Engine, execution: str, relay: QuestionRelay, question: QuestionView, cleaner: Cleaner
+    engine: Engine, execution: str, relay: QuestionRelay, question: QuestionView, redactor: AnswerRedactor
 ) -> QuestionReply | InputRequiredResult | None:
     """The person's answer; None when somebody else was quicker, and the question is taken off their screen."""
     loop = asyncio.get_running_loop()
-    asking = loop.create_task(relay.ask(execution, question, _message(execution, question, cleaner)))
+    asking = loop.create_task(relay.ask(execution, question, _message(execution, question, redactor)))
     gone = loop.create_task(closed(engine, execution, question.step))
     try:
         await asyncio.wait({asking, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -362,10 +362,10 @@ def _answered(said: ElicitResult) -> Answered | None:
         return None
 
 
-def _message(execution: str, question: QuestionView, cleaner: Cleaner) -> str:
+def _message(execution: str, question: QuestionView, redactor: AnswerRedactor) -> str:
     again = f"\n{question.text}" if "; " in question.text else ""
     if question.hidden:
         again += f"\nNot shown, because they are secrets: {', '.join(question.hidden)}"
-    exactly = json.dumps(cleaner.clean(question.input), indent=2, ensure_ascii=False)
+    exactly = json.dumps(redactor.clean(question.input), indent=2, ensure_ascii=False)
     head = f"Execution {execution}, step {question.step}: allow {question.tool} with exactly this?"
     return visible(f"{head}\n{exactly}{again}")

@@ -24,7 +24,7 @@ from windlass.engine.lookup import find_step
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import Damaged, Failure, JournalError
 from windlass.ports import Entry, Head
-from windlass.server.cleaner import Cleaner
+from windlass.server.answer_redactor import AnswerRedactor
 from windlass.server.mcp.models import (
     BudgetState,
     BudgetView,
@@ -128,7 +128,9 @@ def following(engine: Engine, execution: str, after: int = 0) -> AbstractAsyncCo
     return aclosing(cast("AsyncGenerator[Entry, None]", engine.follow(execution, after)))
 
 
-async def view(engine: Engine, seen: ObservedExecution, cleaner: Cleaner, *, step: str | None = None) -> ExecutionView:
+async def view(
+    engine: Engine, seen: ObservedExecution, redactor: AnswerRedactor, *, step: str | None = None
+) -> ExecutionView:
     """The answer of a tool. With `step`, that step alone, and all of its output."""
     state = seen.state
     told = snapshot(state, await engine.forecast_view(state), await engine.stale(state))
@@ -149,7 +151,7 @@ async def view(engine: Engine, seen: ObservedExecution, cleaner: Cleaner, *, ste
         seq=state.seq,
         steps=listed,
         steps_left_out=0 if step is not None else len(every) - len(listed),
-        questions=questions(state, cleaner),
+        questions=questions(state, redactor),
         warnings=seen.warnings,
         cost=CostView(**told["cost"]),
         budget=BudgetState(**told["budget"]),
@@ -182,7 +184,7 @@ async def damaged(engine: Engine, damage: Damaged) -> ExecutionView:
     )
 
 
-def questions(state: State, cleaner: Cleaner) -> list[QuestionView]:
+def questions(state: State, redactor: AnswerRedactor) -> list[QuestionView]:
     """Open questions to a person, in full."""
     found = []
     for step in state.questions.values():
@@ -199,7 +201,7 @@ def questions(state: State, cleaner: Cleaner) -> list[QuestionView]:
                     ),
                     tool=asked.tool,
                     input=_flat(asked.input),
-                    hidden=cleaner.hidden_in(asked.input),
+                    hidden=redactor.hidden_in(asked.input),
                     digest=asked.digest,
                     expires_at=iso(asked.expires_at),
                     answer="engine_approve with this step and digest, once a person has said yes or no",

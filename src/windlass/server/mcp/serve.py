@@ -19,7 +19,7 @@ from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 from windlass.plan.schema import nearest
 from windlass.redact import Redactor
-from windlass.server.cleaner import Cleaner
+from windlass.server.answer_redactor import AnswerRedactor
 from windlass.server.mcp.answers import failed
 from windlass.server.mcp.call import Engines, ExecutionCalls
 from windlass.server.mcp.driving import Driving
@@ -85,17 +85,16 @@ def mcp_server(
     Once `stopping` is set, calls that wait get what there is. A `redactor` hides secrets in the answers; if
     unset, those of the environment and of the engine's settings are hidden.
     """
-    cleaner = Cleaner() if redactor is None else Cleaner(redactor)
+    answers = AnswerRedactor(redactor)
 
     async def known(make: bool) -> Engine:
         engine = await engines(make)
-        if redactor is None:
-            cleaner.know(engine.settings)
+        answers.know(engine.settings)
         return engine
 
-    calls = ExecutionCalls(known, driving, cleaner, stopping)
+    calls = ExecutionCalls(known, driving, answers, stopping)
     described = EXECUTION_TOOLS + APPROVAL_TOOLS if approvals else EXECUTION_TOOLS
-    return _made([*_callable(described, Tools(calls)), *_callable(PROGRAM_TOOLS, ProgramTools(calls))], cleaner)
+    return _made([*_callable(described, Tools(calls)), *_callable(PROGRAM_TOOLS, ProgramTools(calls))], answers)
 
 
 def _callable(described: Iterable[Tool], of: Tools | ProgramTools) -> Iterator[Tool]:
@@ -107,7 +106,7 @@ def _callable(described: Iterable[Tool], of: Tools | ProgramTools) -> Iterator[T
 class _CheckedServer(MCPServer[Any]):
     """Refuses arguments that a tool does not have, and values that do not fit, in words of ours."""
 
-    cleaner: Cleaner
+    redactor: AnswerRedactor
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -117,21 +116,21 @@ class _CheckedServer(MCPServer[Any]):
         if strange := [given for given in arguments if given not in known]:
             near = nearest(strange[0], known)
             hint = f"; did you mean {near!r}?" if near else ""
-            return _refused(f"{name} has no argument {strange[0]!r}{hint}", known, self.cleaner)
+            return _refused(f"{name} has no argument {strange[0]!r}{hint}", known, self.redactor)
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if not isinstance(error.__cause__, ValidationError):
                 raise
             found = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.__cause__.errors()]
-            return _refused("; ".join(f"{where}: {message}" for where, message in found[:5]), known, self.cleaner)
+            return _refused("; ".join(f"{where}: {message}" for where, message in found[:5]), known, self.redactor)
 
 
-def _refused(message: str, known: Iterable[str], cleaner: Cleaner) -> CallToolResult:
-    return failed(UsageError(message, advice=(f"its arguments: {', '.join(known)}",)).failure, [], cleaner)
+def _refused(message: str, known: Iterable[str], redactor: AnswerRedactor) -> CallToolResult:
+    return failed(UsageError(message, advice=(f"its arguments: {', '.join(known)}",)).failure, [], redactor)
 
 
-def _made(tools: list[Tool], cleaner: Cleaner) -> MCPServer[Any]:
+def _made(tools: list[Tool], redactor: AnswerRedactor) -> MCPServer[Any]:
     """The library sets up the logging of the whole process when a server is made; that is for the program to do."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
@@ -144,7 +143,7 @@ def _made(tools: list[Tool], cleaner: Cleaner) -> MCPServer[Any]:
         request_state_security=RequestStateSecurity.ephemeral(ttl=ANSWERED_WITHIN),
         log_level="WARNING",
     )
-    server.cleaner = cleaner
+    server.redactor = redactor
     root.handlers[:] = handlers
     root.setLevel(level)
     # Servers that send log messages must say so, and let a client of the older protocol choose their level. The library

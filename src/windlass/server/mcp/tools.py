@@ -82,7 +82,7 @@ class Tools:
     def __init__(self, calls: ExecutionCalls) -> None:
         self._calls = calls
         self._engines = calls.engines
-        self.cleaner = calls.cleaner
+        self.redactor = calls.redactor
 
     @told
     async def engine_execute(
@@ -462,7 +462,7 @@ the client ends, and engine_status follows it. The result is the step's output, 
 class ProgramTools:
     def __init__(self, calls: ExecutionCalls) -> None:
         self._calls = calls
-        self.cleaner = calls.cleaner
+        self.redactor = calls.redactor
 
     @told
     async def code(

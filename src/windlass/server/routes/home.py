@@ -194,10 +194,10 @@ async def _health(service: Service, *, details: bool) -> Response:
             "journal": trouble or loss or "ok",
             "recovery": service.trouble or "ok",
             "damaged": [
-                {"execution": one.execution, "seq": one.seq, "reason": service.cleaner.clean(one.reason)}
+                {"execution": one.execution, "seq": one.seq, "reason": service.answer_redactor.clean(one.reason)}
                 for one in sorted(engine.damaged.values(), key=lambda one: one.execution)
             ],
-            "breakers": service.cleaner.clean(open_breakers(engine.attempt_runner.gates)),
+            "breakers": service.answer_redactor.clean(open_breakers(engine.attempt_runner.gates)),
             "intake": engine.attempt_runner.intake.told(),
         }
     return answer(told, 200 if trouble is None else 503, {"cache-control": "no-store"})

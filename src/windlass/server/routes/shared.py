@@ -72,7 +72,7 @@ def service_of(request: Request) -> Service:
 
 def clean(request: Request, value: Any) -> Any:
     """The value with secrets hidden in every text of it, before JSON joins them."""
-    return service_of(request).cleaner.clean(value)
+    return service_of(request).answer_redactor.clean(value)
 
 
 def engine_of(request: Request) -> Engine:

@@ -15,19 +15,21 @@ from windlass.settings.variables import with_mcp_variables
 if TYPE_CHECKING:
     from windlass.settings import Settings
 
-__all__ = ["Cleaner"]
+__all__ = ["AnswerRedactor"]
 
 
-class Cleaner:
+class AnswerRedactor:
     """Hides the secrets of the environment and, once the settings are known, those that they hold for MCP servers."""
 
     def __init__(self, redactor: Redactor | None = None) -> None:
+        """A `redactor` that is given knows all secrets."""
+        self._knows_all = redactor is not None
         self._redactor = redactor or Redactor()
         self._known: Settings | None = None
 
     def know(self, settings: Settings) -> None:
         """Hide the secrets of these settings, too."""
-        if settings is not self._known:
+        if not self._knows_all and settings is not self._known:
             self._known, self._redactor = settings, Redactor(with_mcp_variables(settings))
 
     def clean(self, value: Any) -> Any:
