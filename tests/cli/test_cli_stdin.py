@@ -50,9 +50,14 @@ def test_i1_arguments_of_a_tool_come_from_standard_input(windlass: Windlass) -> 
         (("run", "-"), b" " * (16 * 2**20 + 1), "standard input cannot be read: it is larger than 16 MiB"),
         (("run", "--task-file", "-"), b" \n", "stdin: task 1 has no `task`"),
         (("run", "-", "-i", "text=@-"), b"steps: []", "only one of them can be read from stdin"),
+        (
+            ("run", "-"),
+            b"tools: [t.py]\nsteps: [{id: a, tool: hello}]",
+            "a plan that is not in a file cannot have `tools`",
+        ),
         (("say", "@last", "a", "-"), b"\xff", "standard input is not UTF-8 text"),
     ],
-    ids=["not text", "nothing", "too much", "no task", "twice", "not a message"],
+    ids=["not text", "nothing", "too much", "no task", "twice", "tools", "not a message"],
 )
 def test_i1_what_standard_input_cannot_be_is_told(
     windlass: Windlass, arguments: tuple[str, ...], given: bytes, told: str

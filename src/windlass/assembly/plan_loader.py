@@ -45,12 +45,12 @@ class PlanLoader:
 
     def parse(self, text: str, name: str, workdir: Path) -> LoadedPlan:
         """A plan as text. It brings no tools of its own: there is no folder that they could be trusted in."""
-        loaded = load_text(text, file=name, tools=self.catalog((), workdir))
-        if loaded.plan.tools:
+        if peek_tools(text.encode(errors="replace"), name):  # its steps that use them would be called wrong
             raise UsageError(
                 "a plan that is not in a file cannot have `tools`",
                 advice=("write the plan into a file beside its tools, and name that file",),
             )
+        loaded = load_text(text, file=name, tools=self.catalog((), workdir))
         return LoadedPlan(loaded.plan, warnings=tuple(map(str, loaded.warnings)))
 
     def catalog(self, tools: Iterable[Tool], workdir: Path) -> ToolCatalog:
