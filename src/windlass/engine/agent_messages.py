@@ -106,7 +106,7 @@ class AgentMessages:
             await self._requests.refuse_attempts(state, "say", step)
             found = find_step(state, step)
             if id is not None and (before := await self._said_before(state, found.id, id)) is not None:
-                return before, 0
+                return before
             check_say(state, found)
             if is_over(state, found):
                 return await self._fork(state, found.id, message, by, name, to_start=to_resume), 0
@@ -118,14 +118,15 @@ class AgentMessages:
 
         receipt, since = await persist(ask)
         running = receipt.step in receipt.state.active
-        return await self._delivered(receipt, since, within if running else 0.0) if since else receipt
+        return await self._delivered(receipt, since, within if running else 0.0)
 
-    async def _said_before(self, state: State, step: str, id: str) -> SayReceipt | None:
-        entries = await self._journal.read(state.id)
-        if any(isinstance(entry.event, ev.AgentTold) and entry.event.id == id for entry in entries):
-            return SayReceipt(state, step, id)
+    async def _said_before(self, state: State, step: str, id: str) -> tuple[SayReceipt, int] | None:
+        """The receipt of the same message, if it is on disk, and the sequence from which to look for its delivery."""
+        for entry in await self._journal.read(state.id):
+            if isinstance(entry.event, ev.AgentTold) and entry.event.id == id:
+                return SayReceipt(state, step, id), entry.seq
         if await self._journal.heads(prefix=id):
-            return SayReceipt(await self._observer.state(id), step, id, forked=True)
+            return SayReceipt(await self._observer.state(id), step, id, forked=True), 0
         return None
 
     async def _fork(self, state: State, step: str, message: str, by: str, name: str, *, to_start: bool) -> SayReceipt:
@@ -151,14 +152,14 @@ class AgentMessages:
         execution, loop = receipt.state.id, asyncio.get_running_loop()
         until = loop.time() + within
         while True:
-            for entry in await self._journal.read(execution, since):
-                since, event = entry.seq, entry.event
-                if isinstance(event, ev.AgentHeard) and receipt.id in event.ids:
-                    return msgspec.structs.replace(receipt, state=await self._observer.state(execution), how=event.how)
-                if isinstance(event, _ENDS) and event.step == receipt.step:
-                    return msgspec.structs.replace(receipt, state=await self._observer.state(execution))
+            events = [entry.event for entry in await self._journal.read(execution, since)]
+            heard = [event.how for event in events if isinstance(event, ev.AgentHeard) and receipt.id in event.ids]
+            if heard or any(isinstance(event, _ENDS) and event.step == receipt.step for event in events):
+                state = await self._observer.state(execution)
+                return msgspec.structs.replace(receipt, state=state, how=heard[0] if heard else "")
             if loop.time() >= until:
                 return receipt
+            since += len(events)
             await asyncio.sleep(POLL)
 
 
