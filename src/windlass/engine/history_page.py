@@ -139,7 +139,7 @@ def _day(given: str | date | None, today: date, name: str) -> date | None:
     ago = _AGO.fullmatch(text)
     if ago is not None and int(ago[1]):
         days = int(ago[1]) * (7 if ago[2].startswith("w") else 1)
-        return max(date.min, today - timedelta(days - 1)) if days < today.toordinal() else date.min
+        return date.fromordinal(max(1, today.toordinal() - days + 1))
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -211,4 +211,4 @@ async def _step_texts(journal: Journal, execution: str, digest: str) -> dict[str
         return {}
     if plan.digest != digest:
         return {}
-    return {step.id: step.model_dump_json(by_alias=True, exclude_defaults=True) for step in plan.steps}
+    return {step.id: step.model_dump_json() for step in plan.steps}
