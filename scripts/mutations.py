@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import gc
+import importlib
 import importlib.abc
 import importlib.util
 import sys
@@ -146,14 +147,22 @@ def _changed(mutant: Mutant) -> CodeType:
 
 
 def functions_of(paths: Iterable[Path]) -> dict[Path, list[FunctionType]]:
-    """The functions of these modules that are in memory."""
-    found: dict[str, list[FunctionType]] = {str(path): [] for path in paths}
+    """The functions of these modules, which are imported here: the tests have imported only some of them by now."""
+    found: dict[str, list[FunctionType]] = {}
+    for path in paths:
+        importlib.import_module(_name_of(path))
+        found[str(path)] = []
     gc.unfreeze()
     for each in gc.get_objects():
         if isinstance(each, FunctionType) and each.__code__.co_filename in found:
             found[each.__code__.co_filename].append(each)
     gc.freeze()
     return {Path(name): functions for name, functions in found.items()}
+
+
+def _name_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def replace_code(mutant: Mutant, functions: Iterable[FunctionType]) -> bool:
@@ -178,8 +187,7 @@ def replace_code(mutant: Mutant, functions: Iterable[FunctionType]) -> bool:
 
 class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, mutant: Mutant) -> None:
-        parts = mutant.path.relative_to(SOURCE.parent).with_suffix("").parts
-        self._name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        self._name = _name_of(mutant.path)
         self._mutant = mutant
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
