@@ -13,7 +13,7 @@ from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.errors import Category, Failure
 from windlass.ports import AgentRequest, AgentResult, Host, Usage
-from windlass.testing import ScriptedRunner
+from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -74,6 +74,12 @@ async def test_a2_notes_are_lines_and_waits_for_the_model_have_a_stream_of_their
         ("wait.model", "the API is busy\n"),
         ("agent", "said"),
     ]
+
+
+@pytest.mark.parametrize("said", ["", "all of it"])
+async def test_a2_the_result_is_shown_once_whether_the_agent_said_it_or_not(project: Project, said: str) -> None:
+    _, events = await reported(project, lambda host: host.text(said) if said else None)
+    assert [text for stream, text in shown(events) if stream == "agent"] == [said or "done"]
 
 
 async def test_k8_what_an_agent_does_is_kept_as_it_was_told(project: Project) -> None:
@@ -315,3 +321,17 @@ async def test_e1_the_usage_of_a_turn_that_follows_is_added_and_a_known_cost_sta
     assert (30, 0.75) in reports
     (spent,) = await world.ledger.spent("execution")
     assert (spent.tokens_in, spent.tokens_out, spent.usd, spent.unknown) == (35, 4, 0.75, 1)
+
+
+async def test_e1_an_agent_that_ends_with_the_reply_that_passed_its_budget_is_not_interrupted(project: Project) -> None:
+    runner = ScriptedRunner([Turn().say("done").spend(tokens_in=1, tokens_out=1, usd=0.9)], name="cli")
+    state = await AgentWorld(project, runner).run(plan(agent(budget=0.5)))
+    assert (state.status, state.steps["work"].output) == ("completed", "done")
+    assert runner.interrupts == []
+
+
+async def test_e1_an_agent_that_goes_on_past_its_budget_is_interrupted_and_asked_about(project: Project) -> None:
+    runner = ScriptedRunner([Turn().say("half").spend(tokens_in=1, tokens_out=1, usd=0.9).hang()], name="cli")
+    state = await AgentWorld(project, runner).run(plan(agent(budget=0.5)))
+    assert (state.status, state.paused_for) == ("paused", "budget")
+    assert runner.interrupts == [f"{state.id}:work:1"]
