@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from agent_worlds import AgentWorld, agent, occurred, plan
+from test_shared import shared_world
 
 from windlass.core import events as ev
 from windlass.core.state import State
+from windlass.core.view import snapshot
 from windlass.errors import Category, Failure
-from windlass.ports import AgentRequest, AgentResult, Host, Usage
+from windlass.ports import AgentRequest, AgentResult, Host, SessionPlace, Usage
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ def acts(act: Callable[[Host], Any]) -> Act:
     return run
 
 
-async def reported(project: Project, act: Callable[[Host], Any], **more: Any) -> tuple[State, list[ev.Event]]:
+async def reported(project: Project, act: Callable[[Any], Any], **more: Any) -> tuple[State, list[ev.Event]]:
     world = AgentWorld(project, Acting(acts(act)))
     state = await world.run(plan(agent(retry=0, **more)))
     return state, await world.events(state.id)
@@ -335,3 +338,29 @@ async def test_e1_an_agent_that_goes_on_past_its_budget_is_interrupted_and_asked
     state = await AgentWorld(project, runner).run(plan(agent(budget=0.5)))
     assert (state.status, state.paused_for) == ("paused", "budget")
     assert runner.interrupts == [f"{state.id}:work:1"]
+
+
+class Keeping(ScriptedRunner):
+    """A runtime whose conversations are copied for other machines."""
+
+    def __init__(self) -> None:
+        super().__init__([Turn(session="s1").say("done")], name="cli")
+        self.kept: list[str] = []
+
+    async def keep_session(self, place: SessionPlace) -> None:
+        self.kept.append(place.session)
+
+
+async def test_j2_the_conversation_of_an_agent_is_kept_for_other_machines_by_its_name(tmp_path: Path) -> None:
+    runner = Keeping()
+    step = {"id": "work", "agent": "developer", "prompt": "do work"}
+    async with shared_world(tmp_path, runners=[runner], store=str(tmp_path / "store")) as world:
+        state = await world.to_the_end(await world.begin(step), world.one)
+    assert state.status == "completed"
+    assert runner.kept == ["s1"]
+
+
+async def test_h1_what_a_runtime_measures_of_its_processes_counts_for_its_step(project: Project) -> None:
+    state, _ = await reported(project, lambda host: host.meter.add(cpu=7.5, memory=2**20))
+    (step,) = snapshot(state)["steps"]
+    assert (step["resources"]["cpu_s"], step["resources"]["memory_bytes"]) == (7.5, 2**20)
