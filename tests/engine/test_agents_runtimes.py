@@ -11,7 +11,7 @@ from windlass.core import events as ev
 from windlass.core.state import State, fold
 from windlass.core.view import snapshot
 from windlass.errors import Category
-from windlass.ports import AgentResult, Health
+from windlass.ports import Health
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -287,24 +287,6 @@ async def test_a2_what_there_was_before_a_failure_is_the_output_of_the_failed_st
     assert state.steps["work"].status == "failed"
     assert state.steps["work"].output == "half of it"
     assert fold(await world.events(state.id)).steps["work"].output == "half of it"
-
-
-@pytest.mark.parametrize(("size", "whole"), [(11_900, True), (12_500, False)])
-async def test_f3_files_may_have_half_of_what_comes_before_a_summary_at_three_characters_a_token(
-    project: Project, size: int, whole: bool
-) -> None:
-    project.file("data.txt", "x" * size)
-    runner = ScriptedRunner([done()], name="cli")
-    world = AgentWorld(project, runner, context={"models": {"m-1": {"window": 10_000}}})
-    state = await world.run(plan(agent(files=["data.txt"], model="m-1")))
-    assert state.status == "completed"
-    assert ("x" * size in runner.requests[0].brief.prompt) == whole
-
-
-async def test_a1_a_turn_that_ends_by_itself_before_it_is_done_is_tried_again(project: Project) -> None:
-    world = AgentWorld(project, cli(Turn.giving(AgentResult("half", interrupted=True)), done("whole")))
-    state = await world.run(plan())
-    assert (state.steps["work"].output, state.steps["work"].attempts) == ("whole", 2)
 
 
 async def test_d10_a_failed_agent_step_is_retried_on_another_runtime_with_another_model(project: Project) -> None:

@@ -1,0 +1,250 @@
+"""One attempt of an agent: what it asks of the runtime, how it goes on, and what it says of its end (A1, A5, K1)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from agent_worlds import GONE, AgentWorld, agent, done, occurred, plan
+
+from windlass.core import events as ev
+from windlass.core.budget import tokens_of
+from windlass.engine import driver
+from windlass.errors import REFUSED_CONTENT, Category, Failure
+from windlass.ports import AgentRequest, AgentResult, Amount, Host, Usage
+from windlass.testing import FakeClock, ScriptedRunner, Turn
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+Act = Callable[[Host], Awaitable[AgentResult]]
+
+
+def cli(*script: Turn) -> ScriptedRunner:
+    return ScriptedRunner(script, name="cli")
+
+
+class Acting(ScriptedRunner):
+    """A runtime that keeps no conversation; its agent does with the host what functions do, one for each run."""
+
+    def __init__(self, *acts: Act) -> None:
+        super().__init__(name="cli")
+        self.acts = list(acts)
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        self.requests.append(request)
+        return await self.acts.pop(0)(host)
+
+
+class Priced(ScriptedRunner):
+    """A runtime that notes the sizes of prompts that it is asked the price of."""
+
+    sizes: list[int]
+
+    def call_cost(self, model: str | None, prompt: int) -> Amount:
+        self.sizes = [*getattr(self, "sizes", []), prompt]
+        return Amount(0.01, 10)
+
+
+def told(events: list[ev.Event], kind: type[ev.Event]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def notes(events: list[ev.Event]) -> str:
+    return "".join(event.text for event in told(events, ev.OutputWritten) if event.stream == "note")
+
+
+# -- what it asks ---------------------------------------------------------------------------------
+
+
+async def test_a1_a_request_has_all_that_the_step_says_and_the_journal_has_the_prompt(project: Project) -> None:
+    runner = cli(done(), done())
+    world = AgentWorld(project, runner)
+    given = agent("given", model="m-1", max_turns=7, prompt="{{ inputs.what }}", output={"type": "object"}, tries=1)
+    state = await world.run(plan(agent("plain"), given, inputs={"what": {"do": "größer"}}, limits={"parallel": 1}))
+    plain, other = runner.requests
+    assert (plain.id, plain.task) == (f"{state.id}:plain:1", "do plain")
+    assert (plain.session, plain.inherited, plain.form, plain.model, plain.handoff) == (None, None, None, None, ())
+    assert plain.metadata == {"execution": state.id, "step": "plain"}
+    assert (other.model, other.max_turns, other.form) == ("m-1", 7, {"type": "object"})
+    assert other.task == '{"do": "größer"}'
+    assert '{"do": "größer"}\n\n' in other.brief.prompt, "the form of the result comes after the task"
+    assert '"object"' in other.brief.prompt
+    assert '"object"' not in plain.brief.prompt
+    began = told(await world.events(state.id), ev.AgentBegan)
+    assert [(one.runtime, one.role, one.model, one.session) for one in began] == [
+        ("cli", "developer", "", None),
+        ("cli", "developer", "m-1", None),
+    ]
+    assert [one.prompt for one in began] == [plain.brief.prompt, other.brief.prompt]
+
+
+async def test_b2_the_output_of_the_step_before_is_handed_on_unless_the_plan_says_no(project: Project) -> None:
+    runner = cli(Turn().say("the first part"), done(), done())
+    steps = [agent("a"), agent("b", needs=["a"]), agent("c", needs=["a"], handoff=False)]
+    await AgentWorld(project, runner).run(plan(*steps, limits={"parallel": 1}))
+    first, second, third = runner.requests
+    assert [(one.step, one.output) for one in second.handoff] == [("a", "the first part")]
+    assert "the first part" in second.brief.prompt
+    assert (first.handoff, third.handoff) == ((), ())
+    assert "the first part" not in third.brief.prompt
+
+
+@pytest.mark.parametrize(("size", "whole"), [(11_900, True), (12_500, False)])
+async def test_f3_files_may_have_half_of_what_comes_before_a_summary_at_three_characters_a_token(
+    project: Project, size: int, whole: bool
+) -> None:
+    project.file("data.txt", "x" * size)
+    runner = ScriptedRunner([done()], name="cli")
+    world = AgentWorld(project, runner, context={"models": {"m-1": {"window": 10_000}}})
+    state = await world.run(plan(agent(files=["data.txt"], model="m-1")))
+    assert state.status == "completed"
+    assert ("x" * size in runner.requests[0].brief.prompt) == whole
+
+
+async def test_e1_the_price_of_a_first_call_is_asked_for_its_prompt_and_the_conversation_before_it(
+    project: Project,
+) -> None:
+    begins = Turn(session="s1").spend(tokens_in=5000, tokens_out=1, usd=0.0).fail("no answer", category="transient")
+    runner = Priced([begins, done()], name="cli")
+    await AgentWorld(project, runner).run(plan(agent(budget=5)))
+    own = [tokens_of(request.brief.system + request.brief.prompt) for request in runner.requests]
+    assert runner.requests[1].session == "s1"
+    assert runner.sizes[0] == own[0]
+    assert 5000 + own[1] in runner.sizes
+
+
+# -- how it goes on -------------------------------------------------------------------------------
+
+
+async def test_k1_a_new_attempt_goes_on_in_the_conversation_and_without_one_it_is_told_what_was_done(
+    project: Project,
+) -> None:
+    works = Turn(session="s1").act("Bash", "make test", {"command": "make test"})
+    goes_on = cli(works.fail("the line broke", category="transient"), done())
+    await AgentWorld(project, goes_on).run(plan())
+    first, second = goes_on.requests
+    assert "make test" not in first.brief.prompt
+    assert (second.session, "do work" in second.brief.prompt) == ("s1", False)
+    assert "the line broke" in second.brief.prompt
+    assert "make test" not in second.brief.prompt, "the conversation knows it"
+
+    refused = Failure(Category.TRANSIENT, "refused", kind=REFUSED_CONTENT)
+    begins_anew = cli(works.fail(refused), done())
+    world = AgentWorld(project, begins_anew)
+    state = await world.run(plan())
+    second = begins_anew.requests[1]
+    assert (second.session, second.inherited) == (None, None)
+    assert "do work" in second.brief.prompt
+    assert "make test" in second.brief.prompt
+    events = await world.events(state.id)
+    said = told(events, ev.AgentBegan)[1].notes
+    assert any("about earlier attempts" in note for note in said)
+    assert notes(events) == "".join(f"{note}\n" for note in said), "what the journal notes is shown"
+
+
+async def test_k1_a_runtime_that_keeps_no_conversation_tells_who_wrote_too_late(project: Project) -> None:
+    world = AgentWorld(project)
+
+    async def quiet(host: Host) -> AgentResult:
+        return AgentResult("done")
+
+    async def with_message(host: Host) -> AgentResult:
+        host.text("working")
+        await host.wait_told()
+        return AgentResult("done")
+
+    world.runners["cli"] = Acting(quiet, with_message)
+    async with world.engine() as engine:
+        silent = await (await engine.start(plan())).wait()
+        execution = await engine.start(plan())
+        await occurred(execution, ev.AgentBegan)
+        await engine.say(execution.id, "work", "one thing more")
+        late = await execution.wait()
+    assert (silent.status, late.status) == ("completed", "completed")
+    assert notes(await world.events(silent.id)) == ""
+    assert "a message came too late: cli keeps no conversation to go on in" in notes(await world.events(late.id))
+
+
+async def test_a7_who_takes_over_at_once_is_told_and_a_denied_use_is_noted(project: Project) -> None:
+    second = ScriptedRunner([Turn().ask("Bash", {"command": "rm"}).say("done")], name="open-code")
+    world = AgentWorld(project, ScriptedRunner(name="claude-code", health=GONE), second)
+    async with world.engine() as engine:
+        execution = await engine.start(plan(agent(runtime="claude-code")), hold=True)
+        await occurred(execution, ev.ApprovalAsked)
+        await engine.approve(execution.id, "work", allow=False, note="too dangerous")
+        await execution.wait()
+    events = await world.events(execution.id)
+    (fell,) = told(events, ev.RuntimeFellBack)
+    assert (fell.runtime, fell.instead, fell.final) == ("claude-code", "open-code", False)
+    assert "Bash was denied: too dangerous" in notes(events)
+
+
+async def test_a_step_whose_runtime_has_no_quota_left_is_held_though_it_fell_back(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "LONGEST_NAP", 0.01)  # nobody wakes a driver when the clock is set
+    clock = FakeClock()
+    back = clock.now() + 3600.0
+    opencode = ScriptedRunner([Turn().fail("used up", category="resource", resets_at=back), done()], name="open-code")
+    world = AgentWorld(project, ScriptedRunner(name="claude-code", health=GONE), opencode, clock=clock)
+    async with world.engine() as engine:
+        execution = await engine.start(
+            plan(agent("a", runtime="open-code"), agent("b", runtime="claude-code"), limits={"parallel": 1})
+        )
+        held = [await occurred(execution, ev.StepWaiting, count) for count in (1, 2)]
+        assert [(one.step, one.reason, one.until, one.runtime) for one in held] == [
+            ("a", "quota", back, "open-code"),
+            ("b", "quota", back, "open-code"),
+        ]
+        assert held[1].question == "the quota of open-code is used up"
+        assert len(opencode.requests) == 1
+        await execution.cancel()
+
+
+# -- its end --------------------------------------------------------------------------------------
+
+
+async def test_a1_a_turn_that_ends_by_itself_before_it_is_done_is_tried_again(project: Project) -> None:
+    world = AgentWorld(project, cli(Turn.giving(AgentResult("half", interrupted=True)), done("whole")))
+    state = await world.run(plan())
+    (failed,) = told(await world.events(state.id), ev.AttemptFailed)
+    assert (failed.failure.category, failed.failure.message) == (
+        Category.TRANSIENT,
+        "cli stopped before the task was done",
+    )
+    assert failed.failure.elsewhere
+    assert (state.steps["work"].output, state.steps["work"].attempts) == ("whole", 2)
+
+
+async def test_e1_an_attempt_is_settled_as_soon_as_its_turn_has_ended(project: Project) -> None:
+    runner = cli(Turn().say("done").spend(tokens_in=7, tokens_out=1, usd=0.9))
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(budget=0.5)))
+    assert (state.status, runner.interrupts) == ("completed", []), "its last reply was let come to its end"
+    (spent,) = await world.ledger.spent("execution")
+    assert (spent.usd, spent.tokens_in, spent.reserved_usd) == (0.9, 7, 0.0)
+
+
+async def test_e1_what_a_stopped_agent_told_last_is_what_it_used(project: Project) -> None:
+    async def run(host: Host) -> AgentResult:
+        host.usage(Usage(3, 1, usd=0.1))
+        await stopped.wait_for(1)
+        return AgentResult("half", interrupted=True, usage=Usage(9, 2, usd=0.3))
+
+    stopped = ScriptedRunner()
+
+    class Polite(Acting):
+        async def interrupt(self, request: str) -> None:
+            stopped.requests.append(self.requests[0])
+            async with stopped._arrived:
+                stopped._arrived.notify_all()
+
+    world = AgentWorld(project, Polite(run))
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await occurred(execution, ev.UsageReported)
+        assert (await execution.interrupt()).status == "paused"
+    (spent,) = await world.ledger.spent("execution")
+    assert (spent.usd, spent.tokens_in, spent.tokens_out) == (0.3, 9, 2)
