@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from windlass.core import events as ev
 from windlass.core.budget import tokens_of
 from windlass.engine import driver
 from windlass.errors import REFUSED_CONTENT, Category, Failure
-from windlass.ports import AgentRequest, AgentResult, Amount, Host, Usage
+from windlass.journal.memory import MemoryLedger
+from windlass.ports import AgentRequest, AgentResult, Amount, Charge, Host, Usage
 from windlass.testing import FakeClock, ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -201,6 +203,54 @@ async def test_a_step_whose_runtime_has_no_quota_left_is_held_though_it_fell_bac
         assert held[1].question == "the quota of open-code is used up"
         assert len(opencode.requests) == 1
         await execution.cancel()
+
+
+class HeldLedger(MemoryLedger):
+    """A ledger in which an attempt is settled once `let_go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settling, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def settle(self, charge: Charge, at: float, usage: Usage) -> None:
+        self.settling.set()
+        await self.let_go.wait()
+        await super().settle(charge, at, usage)
+
+
+async def test_k1_a_message_that_comes_while_an_attempt_is_settled_goes_into_a_fork_and_is_not_lost(
+    project: Project,
+) -> None:
+    ledger = HeldLedger()
+    runner = cli(Turn(when="do work", session="s1").say("done"), Turn(when="do other").hang())
+    world = AgentWorld(project, runner, ledger=ledger)
+    async with world.engine() as engine:
+        execution = await engine.start(plan(agent(), agent("other")))
+        await ledger.settling.wait()
+        saying = asyncio.create_task(engine.say(execution.id, "work", "one thing more"))
+        await engine.say(execution.id, "other", "its driver reads this one after the first")
+        ledger.let_go.set()
+        receipt = await saying
+        await execution.cancel()
+    assert receipt.forked
+    assert [one.step for one in told(await world.events(execution.id), ev.AgentTold)] == ["other"]
+
+
+async def test_e1_a_turn_that_follows_has_what_is_left_of_the_budget_and_the_message_alone(project: Project) -> None:
+    first = Turn(session="s1").spend(tokens_in=5, tokens_out=1, usd=0.4).ask("Bash", {"command": "x"}).say("done")
+    runner = cli(first, done("with it"))
+    world = AgentWorld(project, runner)
+    async with world.engine() as engine:
+        execution = await engine.start(plan(agent(budget=1)), hold=True)
+        await occurred(execution, ev.ApprovalAsked)
+        await engine.say(execution.id, "work", "one thing more")
+        await engine.approve(execution.id, "work")
+        state = await execution.wait()
+    assert (state.status, state.steps["work"].output) == ("completed", "with it")
+    request = runner.requests[1]
+    assert (request.session, request.inherited, request.brief.prompt) == ("s1", None, "one thing more")
+    assert request.brief.system == runner.requests[0].brief.system
+    assert request.budget.usd == pytest.approx(0.6)
 
 
 # -- its end --------------------------------------------------------------------------------------
