@@ -205,6 +205,17 @@ async def test_a_step_whose_runtime_has_no_quota_left_is_held_though_it_fell_bac
         await execution.cancel()
 
 
+async def test_k1_an_agent_that_was_done_goes_on_with_the_message_alone(project: Project) -> None:
+    runner = cli(Turn(session="s1").say("done"), done("better"))
+    world = AgentWorld(project, runner)
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        receipt = await engine.say(state.id, "work", "make it better")
+        await (await engine.resume(receipt.state.id, keep_plan=True)).wait()
+    brief = runner.requests[1].brief
+    assert (brief.prompt, brief.nudge) == ("make it better", False)
+
+
 class HeldLedger(MemoryLedger):
     """A ledger in which an attempt is settled once `let_go` is set."""
 
