@@ -203,3 +203,18 @@ async def test_k1_a_message_whose_fork_could_not_start_leaves_none_and_says_how_
         assert len(await world.journal.heads()) == 1
         folder.mkdir()
         assert (await engine.say(state.id, "work", "make it better", to_resume=True)).forked
+
+
+async def test_d5_a_message_to_go_on_with_is_refused_where_the_plan_has_changed_unless_the_old_one_is_kept(
+    project: Project,
+) -> None:
+    text = "steps: [{id: work, agent: developer, prompt: do it, retry: 0}]"
+    world = AgentWorld(project, cli(Turn(session="s1").fail("no")))
+    async with world.engine() as engine:
+        state = await (await engine.start(project.path / project.plan(text))).wait()
+        project.plan(text.replace("do it", "do it well"))
+        with pytest.raises(CannotResume, match="plan"):
+            await engine.say(state.id, "work", "hello", to_resume=True)
+        assert told(await world.events(state.id)) == []
+        await engine.say(state.id, "work", "hello", to_resume=True, keep_plan=True)
+    assert told(await world.events(state.id)) == ["hello"]
