@@ -205,6 +205,21 @@ async def test_a_step_whose_runtime_has_no_quota_left_is_held_though_it_fell_bac
         await execution.cancel()
 
 
+async def test_k7_who_gets_its_step_back_is_told_what_the_other_runtime_did_since(project: Project) -> None:
+    mine = Turn(session="s1").act("Bash", "make mine", {"command": "make mine"}).fail("gone", elsewhere=True)
+    theirs = Turn(session="s2").act("Bash", "make theirs", {"command": "make theirs"}).fail("stuck")
+    first = ScriptedRunner([mine, done()], name="claude-code")
+    world = AgentWorld(project, first, ScriptedRunner([theirs], name="open-code"))
+    state = await world.run(plan(agent(runtime="claude-code", retry=0)))
+    async with world.engine() as engine:
+        await engine.retry(state.id, "work")
+        state = await (await engine.resume(state.id)).wait()
+    request = first.requests[1]
+    assert (state.status, request.session) == ("completed", "s1")
+    assert "make theirs" in request.brief.prompt
+    assert "make mine" not in request.brief.prompt, "that is in its conversation"
+
+
 async def test_k1_an_agent_that_was_done_goes_on_with_the_message_alone(project: Project) -> None:
     runner = cli(Turn(session="s1").say("done"), done("better"))
     world = AgentWorld(project, runner)
