@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from windlass.engine.preview import MAX_DIFF, difference
+from windlass.core.approval import ABSENT
+from windlass.engine.preview import MAX_DIFF, MAX_FILE, difference, rests_on
 
 
 @pytest.fixture
@@ -77,3 +79,67 @@ def test_a_long_difference_is_cut_and_says_so(work: Path) -> None:
     assert shown is not None
     assert len(shown) < MAX_DIFF + 100
     assert "is cut off" in shown
+
+
+def test_c6_the_difference_has_three_lines_around_the_change_and_names_the_file(work: Path) -> None:
+    (work / "a.txt").write_text("".join(f"{number}\n" for number in range(1, 10)))
+    assert difference({"path": "a.txt", "old": "5", "new": "five"}, work) == (
+        "--- a.txt (now)\n+++ a.txt (then)\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["all", "replace_all", "replaceAll"])
+def test_c6_an_edit_is_shown_in_one_place_or_in_all_as_the_tool_will_make_it(work: Path, name: str) -> None:
+    (work / "a.txt").write_text("x\ny\nx\ny\nx\n")
+    edit = {"path": "a.txt", "old": "x", "new": "z"}
+    assert (difference(edit, work) or "").count("\n+z") == 1
+    assert (difference({**edit, name: False}, work) or "").count("\n+z") == 1
+    assert (difference({**edit, name: True}, work) or "").count("\n+z") == 3
+
+
+def test_c6_a_file_that_changed_since_the_question_is_said_to_have_changed(work: Path) -> None:
+    def shown(name: str, mark: str) -> str:
+        return difference({"path": name, "content": "new\n"}, work, {"tool x": "0", f"file {name}": mark}) or ""
+
+    (work / "empty").write_text("")
+    for name in ("a.txt", "empty"):
+        mark = hashlib.sha256((work / name).read_bytes()).hexdigest()
+        assert "+new" in shown(name, mark)
+        for other in ("0" * 64, ABSENT):
+            assert shown(name, other).startswith(f"{name} changed since this question")
+    assert "+new" in shown("new.txt", ABSENT)
+    assert shown("new.txt", hashlib.sha256(b"").hexdigest()).startswith("new.txt changed since this question")
+
+
+def test_c6_files_up_to_a_mebibyte_are_compared(work: Path) -> None:
+    assert MAX_FILE == 1024 * 1024
+    for size, is_shown in ((MAX_FILE, True), (MAX_FILE + 1, False)):
+        (work / "large").write_text("x\n" * (size // 2) + "y" * (size % 2))
+        assert (difference({"path": "large", "content": "y\n", "mode": "append"}, work) is not None) is is_shown
+
+
+def test_a_difference_of_60_000_characters_is_whole_and_so_is_the_longest(work: Path) -> None:
+    shown = difference({"path": "new.txt", "content": "x" * 60_000 + "\n"}, work) or ""
+    assert shown.endswith("x" * 60_000 + "\n")
+    longest = "x" * (60_000 + MAX_DIFF - len(shown))
+    shown = difference({"path": "new.txt", "content": longest + "\n"}, work) or ""
+    assert len(shown) == MAX_DIFF
+    assert shown.endswith(longest + "\n")
+    shown = difference({"path": "new.txt", "content": longest + "x\n"}, work) or ""
+    assert shown.endswith(f"it has {MAX_DIFF + 1:,} characters\n")
+
+
+def test_looking_at_a_file_leaves_no_file_open(work: Path) -> None:
+    os.close(before := os.open(work / "a.txt", os.O_RDONLY))
+    (work / "binary").write_bytes(b"\xff\x00")
+    for name in ("a.txt", "binary", ".", "new.txt"):
+        difference({"path": name, "content": "x"}, work)
+    os.close(after := os.open(work / "a.txt", os.O_RDONLY))
+    assert after == before
+
+
+def test_c6_a_question_names_the_files_and_programs_that_it_rests_on_and_nothing_else() -> None:
+    marks = {"step a": "0", "tool shell": "1", "question it": "2"}
+    assert rests_on(marks) == ""
+    basis = {**marks, "program report": "fedcba9876543210", "file run.sh": "0123456789abcdef"}
+    assert rests_on(basis) == "file run.sh (0123456789ab), program report (fedcba987654)"
