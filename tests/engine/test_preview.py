@@ -88,6 +88,14 @@ def test_c6_the_difference_has_three_lines_around_the_change_and_names_the_file(
     )
 
 
+@pytest.mark.parametrize("mark", ["\f", "\v", "\r", "\x1c", "\x85", "\u2028"])
+def test_c6_a_line_ends_at_a_line_feed_alone_as_in_editors_and_git(work: Path, mark: str) -> None:
+    (work / "a.txt").write_text(f"one{mark}two\nthree\n", newline="")
+    assert difference({"path": "a.txt", "old": "three", "new": "3"}, work) == (
+        f"--- a.txt (now)\n+++ a.txt (then)\n@@ -1,2 +1,2 @@\n one{mark}two\n-three\n+3\n"
+    )
+
+
 @pytest.mark.parametrize("name", ["all", "replace_all", "replaceAll"])
 def test_c6_an_edit_is_shown_in_one_place_or_in_all_as_the_tool_will_make_it(work: Path, name: str) -> None:
     (work / "a.txt").write_text("x\ny\nx\ny\nx\n")

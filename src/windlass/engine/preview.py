@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +65,18 @@ def difference(input: Any, workdir: str | Path, basis: Mapping[str, str] = _NO_B
     if after is None or after == before:
         return None
     name = path.replace("\n", "\\n")  # it cannot begin a line of the difference
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{name} (now)", f"{name} (then)", n=3
-    )
+    lines = difflib.unified_diff(_lines(before), _lines(after), f"{name} (now)", f"{name} (then)", n=3)
     text = "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in lines)
     return (
         text
         if len(text) <= MAX_DIFF
         else f"{text[:MAX_DIFF]}\n… the diff is cut off; it has {len(text):,} characters\n"
     )
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends, as editors and git count them: a form feed, say, is within a line."""
+    return list(StringIO(text, newline="\n"))
 
 
 def _mark(text: str) -> str:

@@ -74,7 +74,7 @@ class Timelines:
             with _uncollected():
                 timeline = folded_on(execution, timeline, [entry.event for entry in entries], Timeline)
             position = entries[-1].position if entries else position
-            if until is not None and timeline.seq < until and len(entries) < wanted:
+            if until is not None and len(entries) < wanted:
                 raise UsageError(f"execution {execution} has {timeline.seq} events, not {until}")
             if len(entries) < PAGE:
                 return timeline, position

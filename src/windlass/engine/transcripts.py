@@ -100,7 +100,12 @@ def read_below(folder: Path, name: str) -> bytes | None:
     try:
         if not path.resolve().is_relative_to(folder.resolve()):
             return None
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with open(path, "rb", opener=_open_itself) as file:  # which closes what it cannot read: a folder, say
             return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except OSError:
         return None
+
+
+def _open_itself(name: str, flags: int) -> int:
+    """Open no file that a link leads to, and wait for nobody at the other end of a pipe."""
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
