@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import windlass
-from windlass import AgentRequest, AgentResult, Plan, Step
+from windlass import AgentRequest, AgentResult, Call, Plan, Step, tool
 from windlass.core import events as ev
 from windlass.engine.engine import Engine
 from windlass.errors import Category, Failure
@@ -44,12 +44,17 @@ class Moving(ScriptedRunner):
         super().__init__(turns, name="cli")
         self.store = store
         self.brought: list[Brought] = []
+        self.leaves: Path | None = None
+        """A file that a run leaves for people."""
         self.is_cut_off = self.is_full = False
         """Whether the store is out of reach from the next run on, and whether no conversation can be written here."""
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         if self.is_cut_off:
             self.store.rename(self.store.with_name("away"))
+        if self.leaves is not None:
+            self.leaves.parent.mkdir(parents=True, exist_ok=True)
+            self.leaves.write_text("for people")
         return await super().run(request, host)
 
     async def keep_session(self, place: SessionPlace) -> None:
@@ -67,14 +72,15 @@ class Moving(ScriptedRunner):
 class World:
     """A home with a store, and an agent that fails until it is done."""
 
-    def __init__(self, engine: Engine, runner: Moving, plan: Plan = PLAN) -> None:
-        self.engine, self.runner, self.plan = engine, runner, plan
+    def __init__(self, engine: Engine, runner: Moving) -> None:
+        self.engine, self.runner = engine, runner
         self.id = ""
 
     async def begin(self) -> str:
         """Let attempt 1 fail."""
-        started = await self.engine.start(self.plan, hold=False)
-        self.id = started.id
+        self.id = await self.engine.create(PLAN)
+        self.runner.leaves = self.engine.home / "artifacts" / self.id / "work" / "report"
+        started = await self.engine.resume(self.id, hold=False)
         return (await started.wait()).status
 
     async def retry(self) -> Failure | None:
@@ -157,6 +163,8 @@ async def test_j2_an_attempt_that_lost_the_last_ones_files_has_its_own_kept_once
     failure = await world.retry()
     assert failure is not None
     assert "No space left on device" in failure.message
+    assert world.runner.leaves is not None
+    assert world.runner.leaves.read_text() == "for people", "what the store has for people is brought"
     assert await world.kept() == [1], "attempt 3 has not begun: the conversation is as it was"
     world.runner.is_full = False
     await world.retry()
@@ -181,3 +189,21 @@ async def test_j2_a_store_out_of_reach_is_trouble_that_passes_and_lost_files_are
     assert (failure.category, failure.advice) == (Category.CONFIGURATION, advice)
     assert failure.message.startswith(f"{said} has no ")
     assert len(world.runner.requests) == 1
+
+
+async def test_j2_what_a_tool_left_for_people_is_kept_also_if_it_failed(project: Project) -> None:
+    @tool
+    async def draw(call: Call) -> str:
+        call.artifacts.mkdir(parents=True)
+        (call.artifacts / "picture").write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (store := project.path / "share").mkdir()
+    async with windlass.open(project.home, store=str(store), tools=[draw]) as engine:
+        started = await engine.start(Plan(steps=[Step(id="a", tool="draw", retry=0)]))
+        state = await started.wait()
+        assert (state.status, state.steps["a"].kept is not None) == ("failed", True)
+        picture = engine.home / "artifacts" / state.id / "a" / "picture"
+        picture.unlink()
+        await engine.bring_artifacts(state, "a")
+        assert picture.read_text() == "half"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from waiting import wait_until_async
+from waiting import settled, wait_until_async
 
 from windlass import Plan, Step
 from windlass.blobs.folder import FolderBlobs
@@ -57,8 +57,7 @@ class Store(FolderBlobs):
     async def held_up(self) -> int:
         """Wait until as many parts are on their way as may be; returns how many there are after that."""
         await wait_until_async(lambda: self.waiting >= AT_ONCE)
-        for _ in range(10):
-            await asyncio.to_thread(int)  # time for one more, if there were no bound
+        await settled()  # time for one more, if there were no bound
         return self.waiting
 
 
@@ -77,6 +76,7 @@ class World:
         self.here, self.there = self.machine("here"), self.machine("there")
 
     def machine(self, name: str) -> KeptFiles:
+        prepare_home(self.folder / name)
         return KeptFiles(self.store, self.folder / name)
 
     @property
@@ -239,7 +239,6 @@ async def test_j2_only_files_that_are_not_there_as_they_are_in_the_store_are_got
     for name in ("same", "changed", "longer", "link", "missing"):
         world.file(f"artifacts/work/{name}", name)
     await world.keep()
-    prepare_home(world.folder / "there")
     for name, text in (("same", "same"), ("changed", "another"), ("longer", "longer by far")):
         world.file(f"artifacts/work/{name}", text, "there")
     secret = world.file("artifacts/other/secret", "link", "there")
@@ -356,6 +355,9 @@ async def test_k4_bundles_of_a_step_and_of_its_items_are_brought_and_a_later_one
     for step in ("work", "each"):
         await world.there.bring_bundles(world.id, world.state.steps[step])
     assert world.files() == {f"executions/ID/steps/{step}/worktree.bundle": f"of {step}" for step in steps}
+    world.path("scratch/work/worktree.bundle", "here").unlink()
+    await world.here.bring_bundles(world.id, world.state.steps["work"])
+    assert world.path("scratch/work/worktree.bundle", "here").read_text() == "of work", "that of the same attempt"
     assert await world.bring("each[0]") == "brought"
     for step in steps[:2]:
         world.file(f"scratch/{step}/worktree.bundle", "later", "there")
