@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pytest
 from agent_worlds import BEGAN as NOW
 from agent_worlds import AgentWorld
@@ -20,7 +21,8 @@ from windlass.engine.commit_writer import head_of
 from windlass.engine.engine import Engine
 from windlass.engine.shared import DueAttempt
 from windlass.errors import Category, Conflict
-from windlass.ports import Entry
+from windlass.ports import Entry, Note
+from windlass.ports.notify import Watch
 from windlass.testing import FakeClock, MemoryJournal, ScriptedRunner
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class Workers(AgentWorld):
         @tool(effect="repeatable")
         async def hang(call: Call) -> str:
             self.performed.append(f"{call.step} {call.attempt}")
+            call.output("stdout", "waiting\n")
             self.began.set()
             await self.go.wait()
             return call.step
@@ -233,6 +236,24 @@ async def test_j2_a_worker_reads_only_what_came_since_its_last_turn_or_attempt(w
         await world.one.turn(id, hold=False)
         assert world.contested.asked == [(id, {"a": 3, "b": 7}[step])]
     assert (await world.person.state(id)).status == "completed"
+
+
+async def test_j2_a_worker_knows_what_it_wrote_itself_during_an_attempt(world: Workers) -> None:
+    id = await world.begin(HANGS, B)
+    await world.one.turn(id, hold=False)
+    attempt = asyncio.ensure_future(world.one.attempt(id, "a", 1))
+
+    async def written() -> bool:
+        return bool(await world.of(id, ev.OutputWritten))
+
+    await wait_until_async(written)
+    world.go.set()
+    await attempt
+    await world.one.turn(id, hold=False)
+    world.contested.asked.clear()
+    await world.one.attempt(id, "b", 1)
+    assert world.contested.asked[0] == (id, 6), "its start, its place, its output and its end are the last four"
+    assert world.performed == ["a 1", "b 1"]
 
 
 async def test_j2_a_worker_keeps_the_states_of_the_executions_it_saw_last(
@@ -472,3 +493,38 @@ async def test_c6_k1_a_persons_words_reach_an_agent_on_another_worker(world: Wor
     await attempt
     assert (await world.to_the_end(id)).steps["fix"].output == "yes, be quick"
     assert [event.ids for event in await world.of(id, ev.AgentHeard)] == [("m1",)]
+
+
+class Notes:
+    """A notifier that has a note of each question, and notes how many were on disk when it heard of one."""
+
+    def __init__(self, journal: MemoryJournal) -> None:
+        self.journal = journal
+        self.heard: list[tuple[int, int]] = []
+
+    def watch(self, state: State) -> Watch:
+        return lambda events: [
+            Note("key", state.id, "approval", "bell", "", 1.0, 1.0, 9.0, "a question", "", {}, "me")
+            for event in events
+            if isinstance(event, ev.ApprovalAsked)
+        ]
+
+    def committed(self, notes: Sequence[Note]) -> None:
+        self.heard.append((len(notes), len(self.journal.notes)))
+
+
+async def test_i8_of_an_agents_question_on_a_worker_people_are_told_once_it_is_on_disk(world: Workers) -> None:
+    notes = Notes(world.contested)
+    one = world.person.shared(DRIVER, "one")
+    one._world = msgspec.structs.replace(one._world, notifier=cast(Any, notes))
+    id = await world.begin(Step(id="fix", agent="developer", prompt="Mend it.", runtime="cli"))
+    await one.turn(id, hold=True)
+    attempt = asyncio.ensure_future(one.attempt(id, "fix", 1))
+    await wait_until_async(lambda: notes.heard)
+    assert notes.heard == [(1, 1)]
+    (asked,) = await world.of(id, ev.ApprovalAsked)
+    await world.ask(id, "approve", step="fix", digest=asked.digest, allow=True)
+    await world.ask(id, "say", step="fix", id="m1", text="be quick")
+    await world.two.turn(id, hold=True)
+    await attempt
+    assert notes.heard == [(1, 1)], "nobody is told of what has none"

@@ -284,8 +284,6 @@ class _AttemptDriver(Driver):
                 await self._something()
                 if leaver is not None and leaver.done() and self._step in self._tasks:
                     self._stop(Stop(self.state.steps[self._step], "lost"))
-                if self._trouble is not None:
-                    raise self._trouble
                 if not self._ended or self._stopping:
                     await self._look()  # whoever has ended finds the events of others when it writes
                 self._take_in()
@@ -297,7 +295,6 @@ class _AttemptDriver(Driver):
         except _Superseded:
             return
         finally:
-            self._over = True
             if leaver is not None:
                 leaver.cancel()
             await self._let_go()
