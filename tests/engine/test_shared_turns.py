@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from agent_worlds import BEGAN as NOW
 from agent_worlds import AgentWorld
-from waiting import wait_until_async
+from waiting import settled, wait_until_async
 
 from windlass import AgentRequest, AgentResult, Call, Host, Plan, Step, ToolError, tool
 from windlass.core import events as ev
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 DRIVER = "temporal"
 A, B = Step(id="a", tool="work"), Step(id="b", tool="work", needs=["a"])
 HANGS, BESIDE = Step(id="a", tool="hang"), Step(id="c", tool="hang")
+FIX = Step(id="fix", agent="developer", prompt="Mend it.", runtime="cli")
 ASKS = Step(id="asks", tool="work", approve="always")
 
 
@@ -60,15 +61,26 @@ class Talking(ScriptedRunner):
 
     def __init__(self) -> None:
         super().__init__([], name="cli")
-        self.answered = asyncio.Event()
+        self.answered, self.enough = asyncio.Event(), asyncio.Event()
+        """Somebody has answered; it waits no longer for an answer."""
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
-        answer = await host.ask("Bash", {"command": "make"})
+        asking = asyncio.ensure_future(host.ask("Bash", {"command": "make"}))
+        waiting = asyncio.ensure_future(self.enough.wait())
+        await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not asking.done():
+            asking.cancel()
+            return AgentResult("nobody answered", interrupted=bool(self.interrupts))
         self.answered.set()
         await host.wait_told()
         (told,) = host.told()
         await host.heard([told.id], "steer")
-        return AgentResult(f"{'yes' if answer.allow else 'no'}, {told.text}")
+        return AgentResult(f"{'yes' if (await asking).allow else 'no'}, {told.text}")
+
+    async def interrupt(self, request: str) -> None:
+        await super().interrupt(request)
+        self.enough.set()
 
 
 class Workers(AgentWorld):
@@ -419,7 +431,7 @@ async def test_j2_the_next_attempt_of_an_agent_is_for_its_worker_for_a_moment(wo
     assert (await world.two.turn(id, hold=True)).active == [DueAttempt("fix", 2, "", "one")]
     world.time.advance(shared.PREFERRED - 0.5)
     assert (await world.two.turn(id, hold=True)).active == [DueAttempt("fix", 2, "", "one")]
-    world.time.advance(1.0)
+    world.time.advance(0.5)
     assert (await world.two.turn(id, hold=True)).active == [DueAttempt("fix", 2, "")]
 
 
@@ -475,7 +487,7 @@ async def test_d6_waiting_for_a_worker_to_leave_ends_with_its_attempt(world: Wor
 
 
 async def test_c6_k1_a_persons_words_reach_an_agent_on_another_worker(world: Workers) -> None:
-    id = await world.begin(Step(id="fix", agent="developer", prompt="Mend it.", runtime="cli"), ASKS)
+    id = await world.begin(FIX, ASKS)
     await world.one.turn(id, hold=True)
     attempt = asyncio.ensure_future(world.one.attempt(id, "fix", 1))
 
@@ -517,7 +529,7 @@ async def test_i8_of_an_agents_question_on_a_worker_people_are_told_once_it_is_o
     notes = Notes(world.contested)
     one = world.person.shared(DRIVER, "one")
     one._world = msgspec.structs.replace(one._world, notifier=cast(Any, notes))
-    id = await world.begin(Step(id="fix", agent="developer", prompt="Mend it.", runtime="cli"))
+    id = await world.begin(FIX)
     await one.turn(id, hold=True)
     attempt = asyncio.ensure_future(one.attempt(id, "fix", 1))
     await wait_until_async(lambda: notes.heard)
@@ -528,3 +540,47 @@ async def test_i8_of_an_agents_question_on_a_worker_people_are_told_once_it_is_o
     await world.two.turn(id, hold=True)
     await attempt
     assert notes.heard == [(1, 1)], "nobody is told of what has none"
+
+
+async def asked_by_the_agent(world: Workers) -> tuple[str, asyncio.Future[None]]:
+    """An execution whose agent asks a person on a worker, and its attempt."""
+    id = await world.begin(FIX)
+    await world.one.turn(id, hold=True)
+    attempt = asyncio.ensure_future(world.one.attempt(id, "fix", 1))
+    await wait_until_async(world.contested.count_questions)
+    return id, attempt
+
+
+async def test_c6_a_question_of_an_agent_that_ends_without_the_answer_is_listed_no_more(world: Workers) -> None:
+    id, attempt = await asked_by_the_agent(world)
+    world.runner.enough.set()
+    await attempt
+    assert await world.contested.count_questions() == 0
+    assert (await world.to_the_end(id)).steps["fix"].output == "nobody answered"
+
+
+async def test_c6_an_agent_that_asks_where_nobody_answers_is_stopped_and_its_question_stays(world: Workers) -> None:
+    id, attempt = await asked_by_the_agent(world)
+    assert not (await world.two.turn(id, hold=False)).over, "it is to be stopped first"
+    await attempt
+    assert [event.reason for event in await world.of(id, ev.AttemptStopped)] == ["paused"]
+    assert (await world.two.turn(id, hold=False)).over
+    state = await world.person.state(id)
+    assert (state.status, state.paused_for) == ("paused", "approval")
+    assert await world.contested.count_questions() == 1
+
+
+async def test_j2_an_attempt_that_waits_looks_at_the_journal_now_and_then_and_not_all_the_time(
+    world: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "LOOK", 1000.0)
+    id = await world.begin(HANGS)
+    await world.one.turn(id, hold=False)
+    attempt = asyncio.ensure_future(world.one.attempt(id, "a", 1))
+    await world.began.wait()
+    await settled()
+    world.contested.asked.clear()
+    await settled(50)
+    assert len(world.contested.asked) <= 2
+    world.go.set()
+    await attempt

@@ -233,9 +233,8 @@ class _TurnDriver(Driver):
             self.post(message)
         now = self._take_in()
         self._decide(now)
-        while self.state.status is _RUNNING and (left := self._leave()) is not None:
-            self._record(left)
-            self._decide(left.at)
+        if (left := self._leave()) is not None:
+            self._record(left)  # attempts that it stops find that out themselves
         await self._commits.write()
         due = self._next_time()
         return None if due is None else max(0.0, due - self._world.clock.now())
