@@ -567,7 +567,7 @@ async def test_c6_an_agent_that_asks_where_nobody_answers_is_stopped_and_its_que
     assert (await world.two.turn(id, hold=False)).over
     state = await world.person.state(id)
     assert (state.status, state.paused_for) == ("paused", "approval")
-    assert await world.contested.count_questions() == 1
+    assert [one.asked for one in await world.contested.questions()] == await world.of(id, ev.ApprovalAsked)
 
 
 async def test_j2_an_attempt_that_waits_looks_at_the_journal_now_and_then_and_not_all_the_time(
