@@ -138,12 +138,11 @@ def test_a_difference_of_60_000_characters_is_whole_and_so_is_the_longest(work: 
 
 
 def test_looking_at_a_file_leaves_no_file_open(work: Path) -> None:
-    os.close(before := os.open(work / "a.txt", os.O_RDONLY))
+    before = len(os.listdir("/dev/fd"))
     (work / "binary").write_bytes(b"\xff\x00")
-    for name in ("a.txt", "binary", ".", "new.txt"):
+    for name in ("a.txt", "binary", ".", "new.txt") * 20:
         difference({"path": name, "content": "x"}, work)
-    os.close(after := os.open(work / "a.txt", os.O_RDONLY))
-    assert after == before
+    assert len(os.listdir("/dev/fd")) < before + 20
 
 
 def test_c6_a_question_names_the_files_and_programs_that_it_rests_on_and_nothing_else() -> None:
