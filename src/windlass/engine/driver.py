@@ -520,12 +520,14 @@ class Driver:
                     self._record(event)
 
     def _take_end(self, end: AttemptEnd, now: float) -> None:
+        step = self.state.steps[end.step]
+        if step.attempts != end.attempt:
+            return  # it was left behind before, and what is kept here is about another attempt of the step
         self._tasks.pop(end.step, None)
         if self._deaf:
             self._deaf.discard(end.step)
         stop = self._stopping.pop(end.step, None) if self._stopping else None
-        step = self.state.steps[end.step]
-        if step.attempts != end.attempt or step.id not in self.state.active:
+        if step.id not in self.state.active:
             return  # it was left behind before; its late end changes nothing
         outcome = end.outcome
         if outcome is not None and outcome.failure is None and outcome.held is None and not outcome.outdated:

@@ -1,0 +1,484 @@
+"""The driver of one execution: what it writes before it acts, and whom it hears (D1, D2, D3, B5, K1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from waiting import settled, skip_time, wait_until_async
+
+from windlass.core import events as ev
+from windlass.core.decide import Policy
+from windlass.core.state import State, fold
+from windlass.engine import driver as driver_module
+from windlass.engine.driver import Driver
+from windlass.engine.driver import World as SharedWorld
+from windlass.engine.perform import AttemptRunner
+from windlass.errors import Conflict, ToolError
+from windlass.plan.model import Effect, Plan
+from windlass.ports import Call, Message, Tool, Usage
+from windlass.process import Supervisor
+from windlass.testing import FakeClock, MemoryJournal
+from windlass.tools.built_in import Registry
+
+AGENT = {"agent": "developer", "prompt": "do it"}
+E = TypeVar("E", bound=ev.Event)
+
+
+class HeldJournal(MemoryJournal):
+    """A journal that writes when the test lets it, or fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_write = asyncio.Event()
+        self.may_write.set()
+        self.error: Exception | None = None
+
+    async def append(self, execution: str, after: int, events: Sequence[ev.Event], **more: Any) -> None:
+        await self.may_write.wait()
+        if self.error is not None:
+            raise self.error
+        await super().append(execution, after, events, **more)
+
+
+class CountedClock(FakeClock):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def now(self) -> float:
+        self.asked += 1
+        return super().now()
+
+
+class Work(Tool):
+    """A tool whose attempts do what the test says, by the id of their step; else they wait until they are let go."""
+
+    description = "work"
+    schema: dict[str, Any] = {"type": "object"}
+
+    def __init__(self, name: str = "work", effect: Effect = Effect.REPEATABLE) -> None:
+        self.name, self._effect = name, effect
+        self.acts: dict[str, Callable[[Call], Any]] = {}
+        self.calls: list[Call] = []
+        self.go: dict[str, asyncio.Event] = {}
+        self.stopped: list[str] = []
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return self._effect
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        return []
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        self.calls.append(call)
+        if call.step in self.acts:
+            done = self.acts[call.step](call)
+            return await done if asyncio.iscoroutine(done) else done
+        try:
+            await self.go.setdefault(call.step, asyncio.Event()).wait()
+        except asyncio.CancelledError:
+            self.stopped.append(call.step)
+            raise
+        return "done"
+
+    def began(self) -> list[str]:
+        return [call.step for call in self.calls]
+
+
+class World:
+    """An execution that is driven here, its journal and its clock."""
+
+    def __init__(self, folder: Path, *steps: dict[str, Any], **plan: Any) -> None:
+        self.journal, self.clock = HeldJournal(), CountedClock()
+        self.work, self.look = Work(), Work("look", Effect.NONE)
+        self.plan = Plan.model_validate({"name": "p", "steps": [_with_tool(step) for step in steps], **plan})
+        created = ev.ExecutionCreated(
+            self.clock.now(), id="e", plan=msgspec.Raw(self.plan.encoded), inputs={}, workdir=str(folder)
+        )
+        self.processes = Supervisor()
+        agent = Work("agent")
+        agent.acts, agent.calls, agent.go = self.work.acts, self.work.calls, self.work.go
+        runner = AttemptRunner(Registry([self.work, self.look, agent]), self.processes, {}, folder, grace=0.0)
+        shared = SharedWorld(self.journal, self.clock, Policy(), lambda execution, events, seq: None)
+        self.driver = Driver(fold([created], self.plan), shared, runner, hold=False, created=created)
+        self._sent = 0
+
+    @property
+    def state(self) -> State:
+        return self.driver.state
+
+    @asynccontextmanager
+    async def driven(self) -> AsyncIterator[asyncio.Task[None]]:
+        """The execution is driven within this."""
+        async with self.processes:
+            task = asyncio.ensure_future(self.driver.run(ev.ExecutionStarted(self.clock.now(), "here")))
+            try:
+                await settled()
+                yield task
+            finally:
+                for event in self.work.go.values():
+                    event.set()
+                self.journal.may_write.set()
+                task.cancel()
+                await asyncio.wait({task})
+
+    def post(self, kind: str, **body: Any) -> None:
+        self._sent += 1
+        self.driver.post(Message(self._sent, "e", self.clock.now(), {"kind": kind, **body}))
+
+    def release(self, step: str) -> None:
+        self.work.go.setdefault(step, asyncio.Event()).set()
+
+    async def written(self, kind: type[E]) -> list[E]:
+        return [entry.event for entry in await self.journal.read("e") if isinstance(entry.event, kind)]
+
+    async def texts(self, step: str) -> str:
+        """What is written of the output of a step."""
+        return "".join(event.text for event in await self.written(ev.OutputWritten) if event.step == step)
+
+    def statuses(self) -> dict[str, str]:
+        return {step.id: str(step.status) for step in self.state.top_level()}
+
+
+def _with_tool(step: dict[str, Any]) -> dict[str, Any]:
+    return step if {"agent", "run", "code"} & step.keys() else {"tool": "work", "retry": 0, **step}
+
+
+def chain(*names: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": name, "needs": [*names[at - 1 : at]] if at else [], **more} for at, name in enumerate(names)]
+
+
+# ── what is written before what ──────────────────────────────────────────────────────────────────────
+
+
+async def test_d1_an_attempt_begins_after_its_start_is_on_disk(tmp_path: Path) -> None:
+    world = World(tmp_path, *chain("a", "b"))
+    async with world.driven():
+        world.journal.may_write.clear()
+        world.release("a")
+        await settled()
+        assert world.work.began() == ["a"]
+        world.journal.may_write.set()
+        await settled()
+        assert world.work.began() == ["a", "b"]
+
+
+async def test_d1_an_attempt_that_ends_in_the_moment_of_a_message_is_not_followed_before_that_is_on_disk(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, *chain("a", "b"))
+    async with world.driven():
+        world.journal.may_write.clear()
+        world.release("a")
+        world.post("retry", step="b")
+        await settled()
+        assert world.work.began() == ["a"]
+        world.journal.may_write.set()
+        await settled()
+        assert world.work.began() == ["a", "b"]
+
+
+async def test_d1_an_attempt_without_effect_begins_beside_the_write_and_is_written_all_the_same(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, *chain("a", "b", "c", tool="look"))
+    world.look.go = world.work.go
+    async with world.driven():
+        world.journal.may_write.clear()
+        world.release("a")
+        await settled()
+        assert world.look.began() == ["a", "b"]
+        world.journal.may_write.set()
+        await wait_until_async(lambda: world.written(ev.AttemptFinished), "the end of a is written though b runs")
+        assert [started.step for started in await world.written(ev.AttemptStarted)] == ["a", "b"]
+
+
+async def test_d1_a_step_with_effect_waits_for_all_that_steps_without_effect_left_unwritten(tmp_path: Path) -> None:
+    first, second = chain("a", "b")
+    world = World(tmp_path, {**first, "tool": "look"}, second)
+    world.look.go = world.work.go
+    async with world.driven():
+        world.journal.may_write.clear()
+        world.release("a")
+        await settled()
+        assert world.work.began() == []
+        world.journal.may_write.set()
+        await settled()
+        assert world.work.began() == ["b"]
+
+
+async def test_d2_a_journal_that_refuses_the_end_of_an_attempt_ends_the_driver_and_all_attempts(tmp_path: Path) -> None:
+    world = World(tmp_path, *chain("a", "b"), {"id": "after", "needs": ["b"]})
+    async with world.driven() as driving:
+        world.journal.error = Conflict("another process took over")
+        world.release("a")
+        await asyncio.wait({driving}, timeout=30.0)
+        assert isinstance(driving.exception(), Conflict)
+    assert world.work.began() == ["a"]
+
+
+# ── attempts that follow one another in one task ─────────────────────────────────────────────────────
+
+LEFT = ContextVar("LEFT", default="nothing")
+
+
+async def test_b5_an_attempt_sees_no_context_variable_that_the_one_before_it_left(tmp_path: Path) -> None:
+    world = World(tmp_path, *chain("a", "b"))
+    seen: list[str] = []
+
+    def leave(call: Call) -> None:
+        seen.append(LEFT.get())
+        LEFT.set(call.step)
+
+    world.work.acts = {"a": leave, "b": leave}
+    async with world.driven() as driving:
+        await driving
+    assert seen == ["nothing", "nothing"]
+
+
+async def test_d3_an_attempt_that_follows_another_one_at_once_is_heard_and_can_be_stopped(tmp_path: Path) -> None:
+    world = World(tmp_path, *chain("a", "b"))
+    world.work.acts["a"] = lambda call: None
+
+    async def speak(call: Call) -> None:
+        call.output("stdout", "here\n")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            world.work.stopped.append(call.step)
+            raise
+
+    world.work.acts["b"] = speak
+    async with world.driven() as driving:
+        world.post("pause", now=True)
+        await driving
+    assert world.work.stopped == ["b"]
+    assert (world.state.status, world.statuses()["b"]) == ("paused", "paused")
+    assert await world.texts("b") == "here\n"
+
+
+# ── stops ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def deaf(tool: Work, call: Call) -> str:
+    """An attempt that swallows its cancellation, until it is let go."""
+    go = tool.go.setdefault(call.step, asyncio.Event())
+    while not go.is_set():
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            tool.stopped.append(call.step)
+    call.output("stdout", "late\n")
+    return "late"
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that ignores its stop is left behind at once."""
+    monkeypatch.setattr(driver_module, "ABANDON_AFTER", 0.0)
+
+
+async def test_d10_what_an_attempt_that_was_left_behind_does_later_changes_nothing(
+    tmp_path: Path, at_once: None
+) -> None:
+    world = World(tmp_path, {"id": "a"}, {"id": "b"})
+    world.work.acts["a"] = lambda call: deaf(world.work, call)
+    async with world.driven() as driving:
+        world.post("skip", step="a", by="me")
+        await wait_until_async(lambda: world.statuses()["a"] == "skipped", "it is left behind")
+        world.release("a")
+        await settled()
+        assert world.statuses() == {"a": "skipped", "b": "running"}
+        world.release("b")
+        await driving
+    assert world.state.status == "completed"
+    assert [event.step for event in await world.written(ev.AttemptFinished)] == ["b"]
+    assert await world.texts("a") == ""
+
+
+async def test_d10_an_attempt_that_was_left_behind_ends_without_harm_to_the_one_that_runs_now(
+    tmp_path: Path, at_once: None
+) -> None:
+    world = World(tmp_path, {"id": "a"}, {"id": "b"})
+    tool = world.work
+    tool.acts["a"] = lambda call: deaf(tool, call)
+    async with world.driven() as driving:
+        world.post("skip", step="a", by="me")
+        await wait_until_async(lambda: world.statuses()["a"] == "skipped", "it is left behind")
+        del tool.acts["a"]
+        earlier, tool.go["a"] = tool.go["a"], asyncio.Event()
+        world.post("retry", step="a", by="me")
+        await wait_until_async(lambda: tool.began() == ["a", "b", "a"], "it is tried again")
+        earlier.set()
+        await settled()
+        tool.calls[-1].output("stdout", "here\n")
+        world.post("pause", now=True)
+        await wait_until_async(lambda: driving.done(), "it is paused")
+    assert await world.texts("a") == "late\nhere\n"
+    assert tool.stopped == ["a", "b", "a"]
+    assert world.state.status == "paused"
+
+
+# ── messages ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_k1_an_agent_hears_of_a_message_once_that_is_on_disk(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "work", **AGENT})
+    heard: list[int] = []
+
+    async def listen(call: Call) -> None:
+        assert call.contact is not None
+        for _ in range(2):
+            await call.contact.message()
+            heard.append(len(await world.written(ev.AgentTold)))
+
+    world.work.acts["work"] = listen
+    async with world.driven() as driving:
+        world.journal.may_write.clear()
+        world.post("say", step="work", id="m1", text="one")
+        await settled()
+        assert heard == []
+        world.journal.may_write.set()
+        await settled()
+        assert heard == [1]
+        world.post("say", step="work", id="m2", text="two")
+        await driving
+    assert heard == [1, 2]
+
+
+async def test_k1_a_message_to_an_agent_that_listens_no_more_is_not_taken_and_its_next_attempt_is_told(
+    tmp_path: Path,
+) -> None:
+    retry = {"delay": "1m"}
+    world = World(tmp_path, {"id": "work", **AGENT, "retry": retry}, {"id": "other", **AGENT})
+
+    async def end(call: Call) -> None:
+        assert call.contact is not None
+        if call.attempt == 1:
+            call.contact.close()
+        await world.work.go.setdefault(f"{call.step}{call.attempt}", asyncio.Event()).wait()
+        if call.attempt == 1:
+            raise ToolError("no answer", category="transient")
+
+    world.work.acts["work"] = end
+    async with world.driven():
+        world.post("say", step="work", id="late", text="too late")
+        world.post("say", step="other", id="other", text="in time")
+        world.post("summarise", step="work", by="me")
+        await settled()
+        assert [told.id for told in await world.written(ev.AgentTold)] == ["other"]
+        assert len(await world.written(ev.AgentSummaryRequested)) == 1
+        world.release("work1")
+        await settled()
+        world.post("retry", step="work", by="me")
+        await wait_until_async(lambda: world.work.began().count("work") == 2, "it is tried again")
+        world.post("say", step="work", id="again", text="in time, too")
+        await settled()
+        assert [told.id for told in await world.written(ev.AgentTold)] == ["other", "again"]
+
+
+async def test_e1_of_reports_of_an_agents_usage_in_one_moment_the_last_one_is_written(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "work", **AGENT})
+
+    def report(call: Call) -> None:
+        assert call.contact is not None
+        for tokens in (1, 2, 3):
+            call.contact.tell(ev.UsageReported(1.0, "work", 1, Usage(tokens_in=tokens)))
+
+    world.work.acts["work"] = report
+    async with world.driven() as driving:
+        await driving
+    assert [report.usage.tokens_in for report in await world.written(ev.UsageReported)] == [3]
+
+
+# ── services ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Process:
+    """The process of a service."""
+
+    def __init__(self) -> None:
+        self.end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def ended(self) -> str:
+        return await self.end
+
+    async def stop(self, grace: float) -> None:
+        if not self.end.done():
+            self.end.set_result("stopped")
+
+
+class Served(World):
+    """An execution whose step `server` is a service."""
+
+    def __init__(self, folder: Path, *steps: dict[str, Any]) -> None:
+        super().__init__(folder, {"id": "server", "run": "serve", "service": True}, *steps)
+        shell = Work("shell")
+        shell.acts["server"] = self._serve
+        self.driver.tools.add(shell)  # type: ignore[attr-defined]
+        self.process: Process | None = None
+
+    def _serve(self, call: Call) -> str:
+        assert call.contact is not None
+        assert call.contact.services is not None
+        self.process, self.output = Process(), call.output
+        call.contact.services.keep("server", self.process)
+        return "ready"
+
+
+async def test_b5_a_service_is_heard_for_as_long_as_it_runs_and_ends_before_steps_that_do_not_need_it(
+    tmp_path: Path,
+) -> None:
+    world = Served(tmp_path, {"id": "a", "needs": ["server"]}, {"id": "aside"})
+    async with world.driven():
+        assert world.process is not None
+        world.output("stdout", "a request\n")
+        world.release("a")
+        ended = "the service is ended: the steps that need it have ended\n"
+        await wait_until_async(lambda: world.process is not None and world.process.end.done(), "it is ended")
+        await settled()
+        assert await world.texts("server") == f"a request\n{ended}"
+        assert world.statuses()["aside"] == "running"
+        world.output("stdout", "another one\n")
+        await settled()
+        assert await world.texts("server") == f"a request\n{ended}"
+
+
+async def test_b5_the_end_of_a_service_is_written_while_no_attempt_runs(tmp_path: Path) -> None:
+    world = Served(tmp_path, {"id": "a", "needs": ["server"], "retry": {"delay": 3600, "max_delay": 3600}})
+
+    def fail(call: Call) -> None:
+        raise ToolError("no answer", category="transient")
+
+    world.work.acts["a"] = fail
+    async with world.driven():
+        assert world.process is not None
+        assert world.state.steps["a"].waiting_for == "retry"
+        world.process.end.set_result("exit code 3")
+        await settled()
+        assert await world.texts("server") == "the service ended while it was needed: exit code 3\n"
+
+
+# ── waiting ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_c8_a_driver_that_waits_does_nothing_until_the_time_limit_of_its_execution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, {"id": "a"}, limits={"timeout": 3600})
+    async with world.driven() as driving:
+        asked = world.clock.asked
+        await settled()
+        assert world.clock.asked == asked
+        world.clock.advance(3600.0)
+        skip_time(driver_module.LONGEST_NAP)
+        await wait_until_async(lambda: driving.done(), "its time is over")
+    assert world.state.status == "failed"
+    assert world.work.stopped == ["a"]
