@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -19,7 +20,7 @@ from windlass.core.state import State, fold
 from windlass.engine import driver as driver_module
 from windlass.engine.driver import Driver
 from windlass.engine.driver import World as SharedWorld
-from windlass.engine.perform import AttemptRunner
+from windlass.engine.perform import AttemptRunner, Held
 from windlass.errors import Conflict, ToolError
 from windlass.plan.model import Effect, Plan
 from windlass.ports import Call, Message, Tool, Usage
@@ -39,9 +40,16 @@ class HeldJournal(MemoryJournal):
         self.may_write = asyncio.Event()
         self.may_write.set()
         self.error: Exception | None = None
+        self.stubborn = False
+        """A write that has begun is made, though its caller is cancelled."""
 
     async def append(self, execution: str, after: int, events: Sequence[ev.Event], **more: Any) -> None:
-        await self.may_write.wait()
+        while not self.may_write.is_set():
+            try:
+                await self.may_write.wait()
+            except asyncio.CancelledError:
+                if not self.stubborn:
+                    raise
         if self.error is not None:
             raise self.error
         await super().append(execution, after, events, **more)
@@ -69,6 +77,8 @@ class Work(Tool):
         self.calls: list[Call] = []
         self.go: dict[str, asyncio.Event] = {}
         self.stopped: list[str] = []
+        self.over: list[str] = []
+        """Attempts that came to their own end in spite of a stop."""
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return self._effect
@@ -117,6 +127,8 @@ class World:
     @asynccontextmanager
     async def driven(self) -> AsyncIterator[asyncio.Task[None]]:
         """The execution is driven within this."""
+        troubles: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, about: troubles.append(about))
         async with self.processes:
             task = asyncio.ensure_future(self.driver.run(ev.ExecutionStarted(self.clock.now(), "here")))
             try:
@@ -128,6 +140,8 @@ class World:
                 self.journal.may_write.set()
                 task.cancel()
                 await asyncio.wait({task})
+        gc.collect()
+        assert troubles == [], "asyncio tells of errors that nobody caught"
 
     def post(self, kind: str, **body: Any) -> None:
         self._sent += 1
@@ -224,6 +238,76 @@ async def test_d2_a_journal_that_refuses_the_end_of_an_attempt_ends_the_driver_a
     assert world.work.began() == ["a"]
 
 
+async def test_d2_an_attempt_may_end_while_the_end_of_another_one_is_written(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "a"}, {"id": "b"})
+    async with world.driven() as driving:
+        world.journal.may_write.clear()
+        for step in ("a", "b"):
+            world.release(step)
+            await settled()
+        world.journal.may_write.set()
+        await driving
+    assert world.state.status == "completed"
+
+
+async def test_d2_nothing_begins_after_the_end_of_the_driver_though_its_last_write_is_made(tmp_path: Path) -> None:
+    world = World(tmp_path, *chain("a", "b"))
+    async with world.driven() as driving:
+        world.journal.stubborn = True
+        world.journal.may_write.clear()
+        world.release("a")
+        await settled()
+        driving.cancel()
+        await settled()
+        world.journal.may_write.set()
+        await asyncio.wait({driving})
+        await settled()
+        assert world.work.began() == ["a"]
+
+
+async def test_d2_what_an_agent_tells_while_something_is_written_is_written_next(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "work", **AGENT})
+    async with world.driven():
+        (call,) = world.work.calls
+        assert call.contact is not None
+        world.journal.may_write.clear()
+        world.post("say", step="work", id="m1", text="one")
+        await settled()
+        call.contact.tell(ev.AgentSession(1.0, "work", 1, "cli", "s1"))
+        world.journal.may_write.set()
+        await settled()
+        assert [began.session for began in await world.written(ev.AgentSession)] == ["s1"]
+
+
+async def test_h2_output_waits_a_moment_for_company_and_what_is_recorded_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "OUTPUT_FLUSH", 1000.0)
+    world = World(tmp_path, {"id": "work", **AGENT})
+    async with world.driven():
+        (call,) = world.work.calls
+        assert call.contact is not None
+        for text in ("one, ", "two\n"):
+            call.output("stdout", text)
+            await settled()
+        assert await world.texts("work") == ""
+        skip_time(1000.0)
+        await wait_until_async(lambda: world.written(ev.OutputWritten), "its moment is over")
+        assert [written.text for written in await world.written(ev.OutputWritten)] == ["one, two\n"]
+        await call.contact.record(ev.AgentSession(1.0, "work", 1, "cli", "s1"))
+        assert len(await world.written(ev.AgentSession)) == 1
+
+
+async def test_d9_an_attempt_reads_all_that_has_happened_so_far(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "a"})
+    async with world.driven():
+        (call,) = world.work.calls
+        assert call.contact is not None
+        call.output("stdout", "here\n")
+        told = await call.contact.history()
+        assert [type(event) for event in told] == [ev.AttemptStarted, ev.OutputWritten]
+
+
 # ── attempts that follow one another in one task ─────────────────────────────────────────────────────
 
 LEFT = ContextVar("LEFT", default="nothing")
@@ -264,6 +348,33 @@ async def test_d3_an_attempt_that_follows_another_one_at_once_is_heard_and_can_b
     assert await world.texts("b") == "here\n"
 
 
+async def test_d3_a_request_that_comes_while_the_end_of_an_attempt_is_written_reaches_the_one_that_follows(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, *chain("a", "b"))
+    async with world.driven() as driving:
+        world.journal.may_write.clear()
+        world.release("a")
+        await settled()
+        world.post("pause", now=True)
+        world.journal.may_write.set()
+        await wait_until_async(lambda: driving.done(), "it is paused")
+    assert world.state.status == "paused"
+
+
+async def test_e3_an_execution_pauses_when_the_attempt_that_follows_needs_a_person(tmp_path: Path) -> None:
+    world = World(tmp_path, *chain("a", "b"))
+
+    def hold(call: Call) -> None:
+        raise Held("budget", "the budget is used up", scope="execution")
+
+    world.work.acts["b"] = hold
+    async with world.driven() as driving:
+        world.release("a")
+        await wait_until_async(lambda: driving.done(), "it is paused")
+    assert (world.state.status, world.state.paused_for) == ("paused", "budget")
+
+
 # ── stops ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -276,6 +387,7 @@ async def deaf(tool: Work, call: Call) -> str:
         except asyncio.CancelledError:
             tool.stopped.append(call.step)
     call.output("stdout", "late\n")
+    tool.over.append(call.step)
     return "late"
 
 
@@ -300,7 +412,7 @@ async def test_d10_what_an_attempt_that_was_left_behind_does_later_changes_nothi
         await driving
     assert world.state.status == "completed"
     assert [event.step for event in await world.written(ev.AttemptFinished)] == ["b"]
-    assert await world.texts("a") == ""
+    assert (world.work.over, await world.texts("a")) == (["a"], "")
 
 
 async def test_d10_an_attempt_that_was_left_behind_ends_without_harm_to_the_one_that_runs_now(
@@ -482,3 +594,20 @@ async def test_c8_a_driver_that_waits_does_nothing_until_the_time_limit_of_its_e
         await wait_until_async(lambda: driving.done(), "its time is over")
     assert world.state.status == "failed"
     assert world.work.stopped == ["a"]
+
+
+async def test_c8_a_driver_does_nothing_while_a_step_whose_time_has_come_waits_for_room(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "a", "retry": {"delay": "1m"}}, {"id": "b"}, limits={"parallel": 1})
+
+    def fail(call: Call) -> None:
+        raise ToolError("no answer", category="transient")
+
+    world.work.acts["a"] = fail
+    async with world.driven():
+        assert world.work.began() == ["a", "b"]
+        world.clock.advance(100.0)
+        world.post("retry", step="b")
+        await settled()
+        asked = world.clock.asked
+        await settled()
+        assert world.clock.asked == asked
