@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -21,7 +21,7 @@ from windlass.engine import driver as driver_module
 from windlass.engine.driver import Driver
 from windlass.engine.driver import World as SharedWorld
 from windlass.engine.perform import AttemptRunner, Held
-from windlass.errors import Conflict, ToolError
+from windlass.errors import ApprovalOutdated, Conflict, ToolError
 from windlass.plan.model import Effect, Plan
 from windlass.ports import Call, Message, Tool, Usage
 from windlass.process import Supervisor
@@ -152,6 +152,12 @@ class World:
 
     async def written(self, kind: type[E]) -> list[E]:
         return [entry.event for entry in await self.journal.read("e") if isinstance(entry.event, kind)]
+
+    def has_written(self, kind: type[E], count: int) -> Callable[[], Awaitable[bool]]:
+        async def look() -> bool:
+            return len(await self.written(kind)) >= count
+
+        return look
 
     async def texts(self, step: str) -> str:
         """What is written of the output of a step."""
@@ -292,13 +298,20 @@ async def test_h2_output_waits_a_moment_for_company_and_what_is_recorded_does_no
             await settled()
         assert await world.texts("work") == ""
         skip_time(1000.0)
-        await wait_until_async(lambda: world.written(ev.OutputWritten), "its moment is over")
+        await wait_until_async(world.has_written(ev.OutputWritten, 1), "its moment is over")
         assert [written.text for written in await world.written(ev.OutputWritten)] == ["one, two\n"]
+        call.output("stdout", "three\n")
+        await settled()
+        skip_time(1000.0)
+        await wait_until_async(world.has_written(ev.OutputWritten, 2), "its moment is over, too")
         await call.contact.record(ev.AgentSession(1.0, "work", 1, "cli", "s1"))
         assert len(await world.written(ev.AgentSession)) == 1
 
 
-async def test_d9_an_attempt_reads_all_that_has_happened_so_far(tmp_path: Path) -> None:
+async def test_d9_an_attempt_reads_all_that_has_happened_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "OUTPUT_FLUSH", 1000.0)
     world = World(tmp_path, {"id": "a"})
     async with world.driven():
         (call,) = world.work.calls
@@ -346,6 +359,25 @@ async def test_d3_an_attempt_that_follows_another_one_at_once_is_heard_and_can_b
     assert world.work.stopped == ["b"]
     assert (world.state.status, world.statuses()["b"]) == ("paused", "paused")
     assert await world.texts("b") == "here\n"
+
+
+async def test_j1_a_chain_of_quick_steps_lets_others_have_their_turns(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(20)]
+    world = World(tmp_path, *chain(*names))
+    turns, seen = 0, set[int]()
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    world.work.acts = {name: lambda call: seen.add(turns) for name in names}
+    counting = asyncio.ensure_future(count())
+    async with world.driven() as driving:
+        await driving
+    counting.cancel()
+    assert len(seen) > 2
 
 
 async def test_d3_a_request_that_comes_while_the_end_of_an_attempt_is_written_reaches_the_one_that_follows(
@@ -438,6 +470,37 @@ async def test_d10_an_attempt_that_was_left_behind_ends_without_harm_to_the_one_
     assert world.state.status == "paused"
 
 
+async def test_c3_a_tool_that_cancels_itself_has_failed(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "a"})
+
+    def cancel(call: Call) -> None:
+        raise asyncio.CancelledError
+
+    world.work.acts["a"] = cancel
+    async with world.driven() as driving:
+        await driving
+    error = world.state.steps["a"].error
+    assert error is not None
+    assert error.message == "the tool cancelled itself"
+    assert world.state.status == "failed"
+
+
+async def test_c6_an_attempt_that_found_something_changed_since_the_approval_is_made_again(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "a"})
+
+    def change(call: Call) -> str:
+        if call.attempt == 1:
+            raise ApprovalOutdated(("the file x changed",))
+        return "done"
+
+    world.work.acts["a"] = change
+    async with world.driven() as driving:
+        await driving
+    (stopped,) = await world.written(ev.AttemptStopped)
+    assert (stopped.attempt, stopped.reason, stopped.changes) == (1, "changed", ("the file x changed",))
+    assert world.state.steps["a"].output == "done"
+
+
 # ── messages ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -463,6 +526,20 @@ async def test_k1_an_agent_hears_of_a_message_once_that_is_on_disk(tmp_path: Pat
         world.post("say", step="work", id="m2", text="two")
         await driving
     assert heard == [1, 2]
+
+
+async def test_d6_a_message_that_the_last_driver_did_not_read_is_taken_once(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "work", **AGENT})
+    said = Message(7, "e", 1.0, {"kind": "say", "step": "work", "id": "m1", "text": "one"})
+    paused = Message(8, "e", 1.0, {"kind": "pause", "now": True})
+    for message in (said, paused):
+        world.driver.catch_up(message)
+    async with world.driven():
+        for message in (said, paused):
+            world.driver.post(message)
+        await settled()
+        assert [told.id for told in await world.written(ev.AgentTold)] == ["m1"]
+        assert await world.written(ev.ControlRequested) == [], "to resume it answers the pause"
 
 
 async def test_k1_a_message_to_an_agent_that_listens_no_more_is_not_taken_and_its_next_attempt_is_told(
