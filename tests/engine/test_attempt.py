@@ -82,6 +82,23 @@ async def test_a1_a_request_has_all_that_the_step_says_and_the_journal_has_the_p
     assert [one.prompt for one in began] == [plain.brief.prompt, other.brief.prompt]
 
 
+DRAFT = "```yaml\nname: drafted\nsteps: [{id: a, run: 'true'}]\n```"
+
+
+@pytest.mark.parametrize("limit", [None, 2.5])
+async def test_k9_an_agent_that_drafts_a_plan_is_told_the_tools_the_roles_and_the_budget(
+    project: Project, limit: float | None
+) -> None:
+    runner = cli(Turn().say(DRAFT))
+    state = await AgentWorld(project, runner).run(plan(agent(output="plan"), budget=limit))
+    assert state.status == "completed", state.error
+    prompt = runner.requests[0].brief.prompt
+    assert "do work\n\nWhen you are done, give the plan as your last message" in prompt
+    assert ("All of it, this draft too, may cost $2.50." in prompt) is (limit is not None)
+    assert "\n- shell(" in prompt
+    assert "\n- developer: " in prompt
+
+
 async def test_b2_the_output_of_the_step_before_is_handed_on_unless_the_plan_says_no(project: Project) -> None:
     runner = cli(Turn().say("the first part"), done(), done())
     steps = [agent("a"), agent("b", needs=["a"]), agent("c", needs=["a"], handoff=False)]
@@ -220,6 +237,18 @@ async def test_k7_who_gets_its_step_back_is_told_what_the_other_runtime_did_sinc
     assert "make mine" not in request.brief.prompt, "that is in its conversation"
 
 
+async def test_k1_an_agent_that_was_not_done_is_told_to_go_on_and_then_the_message(project: Project) -> None:
+    runner = cli(Turn(session="s1").fail("the disk is full"), done())
+    world = AgentWorld(project, runner)
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        await engine.say(state.id, "work", "there is room now")
+        await (await engine.resume(state.id)).wait()
+    prompt = runner.requests[1].brief.prompt
+    assert "Go on with your task" in prompt
+    assert prompt.endswith("\n\nthere is room now")
+
+
 async def test_k1_an_agent_that_was_done_goes_on_with_the_message_alone(project: Project) -> None:
     runner = cli(Turn(session="s1").say("done"), done("better"))
     world = AgentWorld(project, runner)
@@ -229,6 +258,37 @@ async def test_k1_an_agent_that_was_done_goes_on_with_the_message_alone(project:
         await (await engine.resume(receipt.state.id, keep_plan=True)).wait()
     brief = runner.requests[1].brief
     assert (brief.prompt, brief.nudge) == ("make it better", False)
+
+
+async def test_k1_a_lost_conversation_is_forgotten_and_the_new_one_is_told_what_was_done(project: Project) -> None:
+    """Also that of a completed step, which goes on with a message."""
+    lost = Turn.giving(AgentResult(metadata={"session_lost": True}, failure=Failure(Category.LOGIC, "gone")))
+    works = Turn(session="s1").act("Bash", "make test", {"command": "make test"}).say("done")
+    runner = cli(works, lost, Turn(session="s2").say("anew"))
+    world = AgentWorld(project, runner)
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        receipt = await engine.say(state.id, "work", "make it better")
+        forked = await (await engine.resume(receipt.state.id, keep_plan=True)).wait()
+    assert forked.steps["work"].output == "anew"
+    assert [request.session for request in runner.requests] == [None, "s1", None]
+    for known in ("do work", "make test", "make it better"):
+        assert known in runner.requests[2].brief.prompt
+    named = [event.session for event in told(await world.events(forked.id), ev.AgentSession)]
+    assert named[-2:] == [None, "s2"]
+
+
+async def test_k2_a_stronger_model_that_goes_on_is_told_of(project: Project) -> None:
+    def turn(request: AgentRequest) -> Turn:
+        if request.model == "sonnet":
+            (request.workdir / "ok").touch()
+        return done()
+
+    world = AgentWorld(project, ScriptedRunner(turn, name="cli"))
+    state = await world.run(plan(agent(check="test -e ok", tries=5, models=["haiku", "sonnet"])))
+    assert state.status == "completed"
+    said = "sonnet goes on in place of haiku, whose work failed its checks\n"
+    assert said in notes(await world.events(state.id))
 
 
 class HeldLedger(MemoryLedger):
@@ -301,6 +361,18 @@ async def test_e1_an_attempt_is_settled_as_soon_as_its_turn_has_ended(project: P
     assert (state.status, runner.interrupts) == ("completed", []), "its last reply was let come to its end"
     (spent,) = await world.ledger.spent("execution")
     assert (spent.usd, spent.tokens_in, spent.reserved_usd) == (0.9, 7, 0.0)
+
+
+async def test_e1_work_that_fails_its_checks_is_paid_with_the_runtimes_last_report(project: Project) -> None:
+    async def run(host: Host) -> AgentResult:
+        host.usage(Usage(3, 1, usd=0.1))
+        return AgentResult("done", usage=Usage(9, 2, usd=0.3))
+
+    world = AgentWorld(project, Acting(run))
+    state = await world.run(plan(agent(check="false", tries=1, retry=0)))
+    assert state.steps["work"].status == "failed"
+    (spent,) = await world.ledger.spent("execution")
+    assert (spent.usd, spent.tokens_in, spent.tokens_out) == (0.3, 9, 2)
 
 
 async def test_e1_what_a_stopped_agent_told_last_is_what_it_used(project: Project) -> None:
