@@ -118,6 +118,12 @@ async def test_i5_an_engine_has_the_home_and_settings_that_it_was_given(project:
         assert repr(engine) == f"<Engine {project.home}>"
 
 
+async def test_d3_an_engine_goes_by_the_rules_of_its_settings(project: Project) -> None:
+    world = world_of(project, pause_expiry="1h")
+    state = await world.run(plan(agent(approve="always")))
+    assert state.expires_at is not None
+
+
 async def test_g3_the_composed_tools_of_a_home_are_at_its_engine(project: Project) -> None:
     async with windlass.open() as engine:
         assert engine.shelf is not None
