@@ -173,3 +173,34 @@ async def test_k4_folders_of_a_damaged_execution_stay_and_that_is_said(project: 
     assert len(warnings) == 1, warnings
     assert warnings[0].startswith(f"the folders of the agents of {state.id} stay: execution {state.id} is damaged")
     assert place_of(state.id, "a").is_dir()
+
+
+# -- space ----------------------------------------------------------------------------------------
+
+
+class Reclaiming(MemoryJournal):
+    """A journal that notes up to which size its file may be rewritten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most: list[int | None] = []
+
+    async def reclaim(self, most: int | None = None) -> int:
+        self.most.append(most)
+        return 0
+
+
+async def test_d9_while_an_execution_runs_only_a_file_of_some_hundred_megabytes_is_rewritten(project: Project) -> None:
+    journal = Reclaiming()
+    hangs = ScriptedRunner([Turn(when="do hangs").hang(), done()], name="cli")
+    world = AgentWorld(project, hangs, journal=journal)
+    first, second = [await world.run(plan()) for _ in range(2)]
+    async with world.engine() as engine:
+        await engine.forget(first.id)
+        running = await engine.start(plan(agent("hangs")))
+        await engine.forget(second.id)
+        await running.cancel()
+    quiet, busy = journal.most
+    assert quiet is None, "nobody has to wait for it"
+    assert busy is not None
+    assert 100 * 2**20 < busy < 2**30
