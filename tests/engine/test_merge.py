@@ -52,6 +52,13 @@ def error_of(state: State) -> Failure:
     return error
 
 
+async def said(world: AgentWorld, state: State) -> list[str]:
+    """What the merge said of each branch, as people are shown it."""
+    notes = [event for event in await world.events(state.id) if isinstance(event, ev.OutputWritten)]
+    lines = "".join(event.text for event in notes if event.step == "merge").splitlines()
+    return [line for line in lines if line.startswith("windlass/")]
+
+
 async def again(world: AgentWorld, state: State) -> State:
     async with world.engine() as engine:
         await engine.retry(state.id, "merge")
@@ -80,13 +87,21 @@ async def test_k4_work_that_was_undone_is_not_merged_and_that_is_said(project: P
         for item in ("fix[0]", "fix[1]"):
             await engine.undo(state.id, item)
     state = await again(world, state)
-    said = (
+    why = (
         "step fix has no work to merge: it was undone"
         if only is None
         else "`only` names fix[0], which has no work to merge: it was undone"
     )
-    assert error_of(state).message == said
+    assert error_of(state).message == why
     assert not (folder / "a").exists()
+
+
+async def test_k4_an_agent_that_changed_nothing_has_its_branch_merged_too(project: Project) -> None:
+    folder = repository(project)
+    state = await AgentWorld(project, writers()).run(plan(fix("kept.txt=kept", "b=2"), merge()))
+    assert state.status == "completed", state.steps["merge"].error
+    assert [one["step"] for one in state.steps["merge"].output["merged"]] == ["fix[0]", "fix[1]"]
+    assert (folder / "b").exists()
 
 
 # -- what is left ---------------------------------------------------------------------------------
@@ -109,9 +124,7 @@ async def test_k4_what_is_left_is_named_with_its_files_and_what_to_do_and_told_a
     assert [one["reason"].splitlines()[0] for one in output["left"]] == ["conflicts in x, y", "conflicts in x"]
     assert (output["target"], output["stays"]) == ("main", "")
     assert (folder / "x").read_text() == "1\n"
-    notes = [event for event in await world.events(state.id) if isinstance(event, ev.OutputWritten)]
-    told = "".join(event.text for event in notes if event.step == "merge")
-    assert [line for line in told.splitlines() if line.startswith("windlass/")] == [
+    assert await said(world, state) == [
         f"windlass/{state.id}/fix.0: merged",
         f"{first}: conflicts in x, y",
         f"{second}: conflicts in x",
@@ -121,8 +134,10 @@ async def test_k4_what_is_left_is_named_with_its_files_and_what_to_do_and_told_a
 async def test_k4_a_target_that_cannot_move_is_named_with_the_way_to_take_the_work_over(project: Project) -> None:
     folder = repository(project)
     project.file("old.txt", "not committed\n")
-    state = await AgentWorld(project, writers()).run(plan(fix("old.txt=new"), merge()))
+    world = AgentWorld(project, writers())
+    state = await world.run(plan(fix("old.txt=new"), merge()))
     error, branch = error_of(state), f"windlass/{state.id}/merge"
+    assert await said(world, state) == [f"windlass/{state.id}/fix.0: merged"]
     assert error.message.startswith(f"the merged work stays on {branch}, and main where it is: ")
     assert error.advice == (f"take it over: git merge {branch}", "then retry the step")
     assert git(folder, "show", f"{branch}:old.txt") == "new\n"
