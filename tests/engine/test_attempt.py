@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -337,6 +337,24 @@ async def test_e1_a_turn_that_follows_has_what_is_left_of_the_budget_and_the_mes
     assert (request.session, request.inherited, request.brief.prompt) == ("s1", None, "one thing more")
     assert request.brief.system == runner.requests[0].brief.system
     assert request.budget.usd == pytest.approx(0.6)
+
+
+async def test_a_quota_that_is_used_up_is_that_of_the_account(project: Project) -> None:
+    class Named(ScriptedRunner):
+        def account(self, model: str | None, env: Mapping[str, str]) -> str:
+            return "acme, account 1"
+
+    clock = FakeClock()
+    back = clock.now() + 3600.0
+    world = AgentWorld(
+        project, Named([Turn().fail("used up", category="resource", resets_at=back)], name="cli"), clock=clock
+    )
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        waits = await occurred(execution, ev.StepWaiting)
+        await execution.cancel()
+    assert (waits.runtime, waits.account, waits.until) == ("cli", "acme, account 1", back)
+    assert waits.question == "used up (acme, account 1)"
 
 
 # -- its end --------------------------------------------------------------------------------------
