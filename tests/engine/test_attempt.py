@@ -80,6 +80,7 @@ async def test_a1_a_request_has_all_that_the_step_says_and_the_journal_has_the_p
         ("cli", "developer", "m-1", None),
     ]
     assert [one.prompt for one in began] == [plain.brief.prompt, other.brief.prompt]
+    assert {one.heading for one in await world.ledger.spent("model")} == {"", "m-1"}
 
 
 DRAFT = "```yaml\nname: drafted\nsteps: [{id: a, run: 'true'}]\n```"

@@ -304,7 +304,7 @@ async def test_e1_the_usage_of_a_turn_that_follows_is_added_and_a_known_cost_sta
         host.usage(Usage(10, 1, usd=0.5))
         host.text("so far")
         await asyncio.wait_for(said.wait(), 60)
-        return AgentResult("half", session="s1", usage=Usage(10, 1, usd=0.5))
+        return AgentResult("half", session="s1", usage=Usage(12, 1, usd=0.5))
 
     async def go_on(host: Host) -> AgentResult:
         host.usage(Usage(20, 2, usd=0.25))
@@ -321,9 +321,9 @@ async def test_e1_the_usage_of_a_turn_that_follows_is_added_and_a_known_cost_sta
     assert state.steps["work"].output == "whole"
     reports = [(one.usage.tokens_in, one.usage.usd) for one in told(await world.events(state.id), ev.UsageReported)]
     assert (10, 0.5) in reports
-    assert (30, 0.75) in reports
+    assert (32, 0.75) in reports
     (spent,) = await world.ledger.spent("execution")
-    assert (spent.tokens_in, spent.tokens_out, spent.usd, spent.unknown) == (35, 4, 0.75, 1)
+    assert (spent.tokens_in, spent.tokens_out, spent.usd, spent.unknown) == (37, 4, 0.75, 1)
 
 
 async def test_e1_an_agent_that_ends_with_the_reply_that_passed_its_budget_is_not_interrupted(project: Project) -> None:
