@@ -17,6 +17,7 @@ from waiting import settled, skip_time, wait_until_async
 from windlass.core import events as ev
 from windlass.core.decide import Policy
 from windlass.core.state import State, fold
+from windlass.engine import commit_writer
 from windlass.engine import driver as driver_module
 from windlass.engine.driver import Driver
 from windlass.engine.driver import World as SharedWorld
@@ -116,9 +117,14 @@ class World:
         agent = Work("agent")
         agent.acts, agent.calls, agent.go = self.work.acts, self.work.calls, self.work.go
         runner = AttemptRunner(Registry([self.work, self.look, agent]), self.processes, {}, folder, grace=0.0)
-        shared = SharedWorld(self.journal, self.clock, Policy(), lambda execution, events, seq: None)
+        shared = SharedWorld(self.journal, self.clock, Policy(), self._tell)
         self.driver = Driver(fold([created], self.plan), shared, runner, hold=False, created=created)
         self._sent = 0
+        self.told: list[tuple[list[ev.Event], int]] = []
+        """Events of each write, and the sequence of the last of them, as followers are told."""
+
+    def _tell(self, execution: str, events: list[ev.Event], seq: int) -> None:
+        self.told.append((events, seq))
 
     @property
     def state(self) -> State:
@@ -269,6 +275,36 @@ async def test_d2_nothing_begins_after_the_end_of_the_driver_though_its_last_wri
         await asyncio.wait({driving})
         await settled()
         assert world.work.began() == ["a"]
+
+
+async def test_d2_nothing_is_written_after_the_end_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_writer, "OVERLAP_FOR", 1000.0)
+    world = World(tmp_path, *chain("a", "b", tool="look"))
+    world.look.go = world.work.go
+    async with world.driven() as driving:
+        world.release("a")
+        await settled()
+        assert world.look.began() == ["a", "b"]
+        driving.cancel()
+        await asyncio.wait({driving})
+        skip_time(1000.0)
+        await settled()
+        assert await world.written(ev.AttemptFinished) == []
+
+
+async def test_i5_whoever_follows_an_execution_is_told_of_each_write(tmp_path: Path) -> None:
+    world = World(tmp_path, *chain("a", "b"))
+    async with world.driven() as driving:
+        for step in ("a", "b"):
+            world.release(step)
+            await settled()
+        await driving
+    written = [entry.event for entry in await world.journal.read("e")]
+    assert [event for events, _ in world.told for event in events] == written
+    assert world.told[-1][1] == len(written)
+    assert len(world.told) == 3
 
 
 async def test_d2_what_an_agent_tells_while_something_is_written_is_written_next(tmp_path: Path) -> None:
@@ -445,6 +481,24 @@ async def test_d10_what_an_attempt_that_was_left_behind_does_later_changes_nothi
     assert world.state.status == "completed"
     assert [event.step for event in await world.written(ev.AttemptFinished)] == ["b"]
     assert (world.work.over, await world.texts("a")) == (["a"], "")
+
+
+async def test_d3_an_attempt_that_is_stopped_has_its_time_before_it_is_left_behind(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "a"}, {"id": "b"})
+    world.work.acts["a"] = lambda call: deaf(world.work, call)
+    async with world.driven():
+        world.post("skip", step="a", by="me")
+        await settled()
+        assert world.statuses()["a"] == "running"
+        world.journal.may_write.clear()
+        world.post("retry", step="b")
+        await settled()
+        world.release("b")
+        await settled()
+        skip_time(driver_module.ABANDON_AFTER)
+        await settled()
+        world.journal.may_write.set()
+        await wait_until_async(lambda: world.statuses()["a"] == "skipped", "its time is over, though b ended then")
 
 
 async def test_d10_an_attempt_that_was_left_behind_ends_without_harm_to_the_one_that_runs_now(
@@ -658,15 +712,16 @@ async def test_b5_the_end_of_a_service_is_written_while_no_attempt_runs(tmp_path
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("limit", [0.5, 3600.0])
 async def test_c8_a_driver_that_waits_does_nothing_until_the_time_limit_of_its_execution(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limit: float
 ) -> None:
-    world = World(tmp_path, {"id": "a"}, limits={"timeout": 3600})
+    world = World(tmp_path, {"id": "a"}, limits={"timeout": limit})
     async with world.driven() as driving:
         asked = world.clock.asked
         await settled()
         assert world.clock.asked == asked
-        world.clock.advance(3600.0)
+        world.clock.advance(limit)
         skip_time(driver_module.LONGEST_NAP)
         await wait_until_async(lambda: driving.done(), "its time is over")
     assert world.state.status == "failed"
