@@ -146,6 +146,19 @@ async def test_j2_a_transcript_has_the_long_texts_that_another_machine_put_into_
     assert (await world.read())[2].text == LONG
 
 
+async def test_j2_a_transcript_that_is_followed_has_the_long_texts_of_another_machine(tmp_path: Path) -> None:
+    (tmp_path / "share").mkdir()
+    there, here = (KeptFiles(FolderBlobs(tmp_path / "share"), tmp_path / name) for name in ("there", "here"))
+    world = World(tmp_path / "here", here)
+    state = await world.begin(*TALK)
+    world.artifacts = tmp_path / "there" / "artifacts"
+    world.leave()
+    kept = await there.keep(world.execution, state.steps["write"], 1, 6.5)
+    assert kept is not None
+    await world.write(kept, *END)
+    assert [one.text async for one in world.follow()][2] == LONG
+
+
 def test_a_file_is_read_below_its_folder_alone_and_a_folder_is_no_file(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     (folder / "sub").mkdir(parents=True)

@@ -67,8 +67,13 @@ class Transcripts:
         transcript = Transcript(step)
         async for entry in self._observer.follow(head.id):
             for one in transcript.take(entry.seq, entry.event):
-                if one.seq > after:
-                    yield (await asyncio.to_thread(self._completed, head.id, [one]))[0]
+                if one.seq <= after:
+                    continue
+                (whole,) = await asyncio.to_thread(self._completed, head.id, [one])
+                if whole.file and whole == one:  # it is not here
+                    await self.bring_artifacts(await self._observer.state(head.id), step)
+                    (whole,) = await asyncio.to_thread(self._completed, head.id, [one])
+                yield whole
 
     def _completed(self, execution: str, entries: list[TranscriptEntry]) -> list[TranscriptEntry]:
         return [self._with_file(execution, one) if one.file else one for one in entries]
