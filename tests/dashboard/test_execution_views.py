@@ -200,9 +200,12 @@ async def test_i4_steps_that_are_left_are_outlined_where_the_forecast_expects_th
     early = page.get_by_role("row").filter(has_text="early")
     await expect(early.locator(".bar-work")).to_have_count(1)
     await expect(early.locator(".bar-ahead")).to_have_count(0)
-    places = """() => [".now-line", ".bars .bar-ahead", ".bars .bar-late"].map(
-        (name) => [...document.querySelectorAll(name)].at(-1).getBoundingClientRect().left)"""
-    now, ahead, late = await page.evaluate(places)
+    places = """() => {
+        const names = [".now-line", ".bars .bar-ahead", ".bars .bar-late"];
+        const found = names.map((name) => [...document.querySelectorAll(name)].at(-1));
+        return found.every(Boolean) && found.map((each) => each.getBoundingClientRect().left);
+    }"""  # while a forecast is replaced, the page is without one for a moment
+    now, ahead, late = await (await page.wait_for_function(places)).json_value()
     assert now - 2 <= ahead <= late
     (project.path / "go").touch()
     await expect(row.locator(".bar-work")).to_have_count(1)

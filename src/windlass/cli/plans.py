@@ -11,12 +11,12 @@ import msgspec
 
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.names import ExecutionId
-from windlass.cli.session import AsJson, CommandEnd, Home, Yes, out, print_json, remember_home, say, with_engine
-from windlass.cli.stdin import STDIN, load_plan
+from windlass.cli.session import STDIN, AsJson, CommandEnd, Home, Yes, out, print_json, remember_home, say, with_engine
 from windlass.errors import PlanInvalid, UsageError
 
 if TYPE_CHECKING:
     from windlass.engine.engine import Engine
+    from windlass.engine.plans import LoadedPlan
     from windlass.plan.load import Loaded
 
 __all__ = ["register"]
@@ -44,7 +44,7 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
 
     async def work(engine: Engine) -> int:
         try:
-            loaded = load_plan(engine, plan)
+            loaded = _load(engine, plan)
             engine.check_plan(loaded)
             await engine.check_programs(loaded)
         except PlanInvalid as invalid:
@@ -63,6 +63,14 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
     if (commands := _valid_commands(plan, home)) is not None:
         raise CommandEnd(valid(len(commands.plan.steps), [str(warning) for warning in commands.warnings]))
     raise CommandEnd(with_engine(work, home, yes=yes))
+
+
+def _load(engine: Engine, plan: Path) -> LoadedPlan:
+    if plan != STDIN:
+        return engine.read(plan)
+    from windlass.cli.stdin import load_plan  # few commands read it
+
+    return load_plan(engine)
 
 
 def _valid_commands(path: Path, home: str | None) -> Loaded | None:
@@ -115,7 +123,7 @@ def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home =
         from windlass.cli.plan_text import plan_lines
         from windlass.plan.prepare import prepare
 
-        sourced = load_plan(engine, plan)
+        sourced = _load(engine, plan)
         if as_json:
             order = list(prepare(sourced.plan).graph.order)
             print_json({**json.loads(sourced.plan.encoded), "order": order})
@@ -142,7 +150,7 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
     async def work(engine: Engine) -> int:
         from windlass.cli.forecast_text import estimate_lines, names
 
-        loaded = load_plan(engine, plan)
+        loaded = _load(engine, plan)
         found = await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools))
         if as_json:
             print_json(found.as_estimate())

@@ -20,6 +20,7 @@ from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import offer_orphans, send_off, stopped_since
 from windlass.cli.names import ExecutionId, OptionalExecutionId
 from windlass.cli.session import (
+    STDIN,
     AsJson,
     CommandEnd,
     Home,
@@ -34,7 +35,6 @@ from windlass.cli.session import (
     who,
     with_engine,
 )
-from windlass.cli.stdin import STDIN, stdin_text
 from windlass.cli.terminal import write_output
 from windlass.cli.text import next_commands, shown, summary
 from windlass.cli.view import Progress, View, view_for
@@ -182,7 +182,7 @@ def run(
     of_file = plan if plan != STDIN else None
     request = RunRequest(
         plan_file=Path.cwd() / of_file if of_file is not None and workdir is not None else of_file,
-        plan_text=stdin_text() if plan == STDIN else None,
+        plan_text=_stdin_text() if plan == STDIN else None,
         plan_name="stdin",
         task=task,
         tasks=_tasks_in(task_file) if task_file is not None else None,
@@ -238,6 +238,12 @@ def run(
     raise CommandEnd(with_engine(work, home, yes=yes, make=not dry_run, **_waiting(no_wait)))
 
 
+def _stdin_text() -> str:
+    from windlass.cli.stdin import stdin_text  # few commands read it
+
+    return stdin_text()
+
+
 def _read_stdin_once(plan: Path | None, task_file: Path | None, inputs: Sequence[str]) -> None:
     of_stdin = [plan == STDIN, task_file == STDIN, *(text.endswith("=@-") for text in inputs)]
     if sum(of_stdin) > 1:
@@ -255,7 +261,7 @@ def _tasks_in(file: Path) -> Any:
     from windlass.plan.yamlread import read
 
     if file == STDIN:
-        return stdin_text()
+        return _stdin_text()
     try:
         text = read_text(file, MAX_TASK_FILE)
     except UnicodeDecodeError as error:

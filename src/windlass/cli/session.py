@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from windlass.ports import Journal
 
 __all__ = [
+    "STDIN",
     "AsJson",
     "AsJsonLines",
     "CommandEnd",
@@ -52,6 +53,9 @@ __all__ = [
     "with_engine",
     "with_observer",
 ]
+
+STDIN = Path("-")
+"""Takes the place of a file: standard input is read (`cli/stdin.py`)."""
 
 T = TypeVar("T")
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object on stdout")]

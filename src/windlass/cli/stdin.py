@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.cli.session import say
@@ -14,9 +13,7 @@ if TYPE_CHECKING:
     from windlass.engine.engine import Engine
     from windlass.engine.plans import LoadedPlan
 
-__all__ = ["STDIN", "load_plan", "stdin_text"]
-
-STDIN = Path("-")
+__all__ = ["load_plan", "stdin_text"]
 
 
 def stdin_text() -> str:
@@ -31,10 +28,8 @@ def stdin_text() -> str:
         raise UsageError(f"standard input cannot be read: {error.strerror}") from None
 
 
-def load_plan(engine: Engine, plan: Path) -> LoadedPlan:
-    """The plan of a file, or the one on standard input."""
-    if plan != STDIN:
-        return engine.read(plan)
+def load_plan(engine: Engine) -> LoadedPlan:
+    """The plan on standard input."""
     from windlass.engine.run_request import RunRequest
 
     return RunRequest(plan_text=stdin_text(), plan_name="stdin").load(engine)

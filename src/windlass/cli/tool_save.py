@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.cli.stdin import STDIN, stdin_text
+from windlass.cli.session import STDIN
+from windlass.cli.stdin import stdin_text
 from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 from windlass.plan.program import Token, granted_tools, tokens
