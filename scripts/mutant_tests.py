@@ -195,9 +195,8 @@ class Runner:
     def _record(self, key: str, tests: list[str], folder: Path) -> int:
         passed, began, failed = Passed(key), time.monotonic(), 0
         counter = coverage.Coverage(data_file=None, config_file=False, include=[*map(str, self._modules)])
-        counter.set_option(
-            "run:disable_warnings", ["no-data-collected"]
-        )  # a file of tests may pass none of the modules
+        # A file of tests may pass none of the modules.
+        counter.set_option("run:disable_warnings", ["no-data-collected"])
         counter.start()
         counter.switch_context(tests[0])
         following = dict(zip(tests, [*tests[1:], ""], strict=True))

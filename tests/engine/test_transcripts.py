@@ -131,7 +131,8 @@ async def test_k8_a_step_without_an_agent_has_no_transcript_and_the_refusal_says
         assert refused.value.advice == (f"see its output: windlass logs {world.execution} --step tests",)
 
 
-async def test_j2_a_transcript_has_the_long_texts_that_another_machine_put_into_the_store(tmp_path: Path) -> None:
+async def put_into_the_store(tmp_path: Path) -> World:
+    """A person's machine, and an execution whose long texts another machine has put into the store."""
     (tmp_path / "share").mkdir()
     there, here = (KeptFiles(FolderBlobs(tmp_path / "share"), tmp_path / name) for name in ("there", "here"))
     world = World(tmp_path / "here", here)
@@ -141,21 +142,18 @@ async def test_j2_a_transcript_has_the_long_texts_that_another_machine_put_into_
     kept = await there.keep(world.execution, state.steps["write"], 1, 6.5)
     assert kept is not None
     await world.write(kept, *END)
+    return world
+
+
+async def test_j2_a_transcript_has_the_long_texts_that_another_machine_put_into_the_store(tmp_path: Path) -> None:
+    world = await put_into_the_store(tmp_path)
     assert (await world.read(whole=False))[2].text == "all of"
     assert not (tmp_path / "here").exists(), "nothing is brought for what nobody asked to see whole"
     assert (await world.read())[2].text == LONG
 
 
 async def test_j2_a_transcript_that_is_followed_has_the_long_texts_of_another_machine(tmp_path: Path) -> None:
-    (tmp_path / "share").mkdir()
-    there, here = (KeptFiles(FolderBlobs(tmp_path / "share"), tmp_path / name) for name in ("there", "here"))
-    world = World(tmp_path / "here", here)
-    state = await world.begin(*TALK)
-    world.artifacts = tmp_path / "there" / "artifacts"
-    world.leave()
-    kept = await there.keep(world.execution, state.steps["write"], 1, 6.5)
-    assert kept is not None
-    await world.write(kept, *END)
+    world = await put_into_the_store(tmp_path)
     assert [one.text async for one in world.follow()][2] == LONG
 
 
