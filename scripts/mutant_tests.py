@@ -158,6 +158,7 @@ class Runner:
                 signal.setitimer(signal.ITIMER_REAL, 5 + 5 * took[item.nodeid])
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             yield item.nodeid
+        signal.setitimer(signal.ITIMER_REAL, 0)
         config.hook.pytest_sessionfinish(session=self._session, exitstatus=0)
 
     def _find_out(self) -> None:
