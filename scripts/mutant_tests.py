@@ -1,8 +1,9 @@
 """The tests of `make mutants`: which of them pass which lines, and whether one notices a mutant.
 
 All tests are collected once, and each run of some is a fork of that process. The tests that pass a mutant's line are
-tried one after another, first those that noticed another one of the module, then those of its name, then the quickest,
-until one fails or their time is over.
+tried one after another until one fails or their time is over: first those that noticed another one of the module, then
+those of its name, then those of its package, the quickest first, and one of each test function before a second one.
+The slow ones come last.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Runner:
         self._tests, self._seconds, self._jobs = tests, seconds, jobs
         memory = "/dev/shm"  # without a disk, tests that write take a fraction of the time
         self._folder = Path(tempfile.mkdtemp(prefix="mutants-", dir=memory if os.access(memory, os.W_OK) else None))
+        self._folder.chmod(0o711)  # PostgreSQL runs as a user of its own
         self._passed: dict[str, Passed] = {}
         self._killers: dict[str, list[str]] = defaultdict(list)
         self._trial: Callable[[Runner], None] = lambda _: None
@@ -94,7 +96,7 @@ class Runner:
             while len(running) < self._jobs and time.monotonic() < deadline and (mutant := next(waiting, None)):
                 if tests := self._those_that_pass(mutant):
                     folder = self._new_folder()
-                    pid = self._fork(lambda m=mutant, t=tests, f=folder: self._try(m, t, f))  # type: ignore[misc]
+                    pid = self._fork(folder, lambda m=mutant, t=tests, f=folder: self._try(m, t, f))  # type: ignore[misc]
                     running[pid] = mutant, time.monotonic() + 3 * self._seconds, folder
                 else:
                     yield mutant, "no test passes this line"
@@ -116,20 +118,25 @@ class Runner:
 
     def _those_that_pass(self, mutant: Mutant) -> list[str]:
         """The tests to try, for as many seconds as a mutant may take. All of its module, if an import executes it."""
-        chosen = []
+        functions: dict[str, list[tuple[float, str]]] = defaultdict(list)
         for passed in self._passed.values():
             for test, (seconds, modules) in passed.tests.items():
                 lines = modules.get(mutant.module, frozenset())
                 if lines and (mutant.imported or not lines.isdisjoint(mutant.lines)):
-                    chosen.append((seconds, test))
-        killers, spent = self._killers[mutant.module], 0.0
+                    functions[test.partition("[")[0]].append((seconds, test))
+        name, package = f"test_{mutant.path.stem}", f"tests/{mutant.module.partition('/')[0]}/"
+        killers = self._killers[mutant.module]
+        chosen = []
+        for function, some in functions.items():
+            for count, (seconds, test) in enumerate(sorted(some)):
+                later = test not in killers, seconds > self._seconds / 5, name not in test, count
+                chosen.append(((*later, not function.startswith(package), seconds), test))
+        spent = 0.0
         tests: list[str] = []
-        name = f"test_{mutant.path.stem}"
-        for seconds, test in sorted(chosen, key=lambda pair: (pair[1] not in killers, name not in pair[1], pair[0])):
-            spent += seconds
-            if tests and spent > self._seconds:
-                break
-            tests.append(test)
+        for (*_, seconds), test in sorted(chosen):
+            if not tests or spent + seconds <= self._seconds:
+                spent += seconds
+                tests.append(test)
         return tests
 
     def _try(self, mutant: Mutant, tests: list[str], folder: Path) -> int:
@@ -179,7 +186,8 @@ class Runner:
         while missing or running:
             while missing and len(running) < self._jobs:
                 file, folder = missing.pop(), self._new_folder()
-                running[self._fork(lambda f=file, o=folder: self._record(keys[f], files[f], o))] = file, folder  # type: ignore[misc]
+                pid = self._fork(folder, lambda f=file, o=folder: self._record(keys[f], files[f], o))  # type: ignore[misc]
+                running[pid] = file, folder
             for pid, (file, folder) in list(running.items()):
                 if (code := _ended(pid, time.monotonic() + 1)) is not None:
                     del running[pid]
@@ -227,11 +235,13 @@ class Runner:
         made.mkdir()
         return made
 
-    def _fork(self, act: Callable[[], int]) -> int:
+    def _fork(self, folder: Path, act: Callable[[], int]) -> int:
+        """Act in a fork, which leaves files in that folder alone."""
         pid = os.fork()
         if pid:
             return pid
         os.setsid()
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         silent = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(silent, number)
