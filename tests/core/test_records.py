@@ -257,6 +257,11 @@ def test_e3_the_spending_of_a_step_that_a_changed_plan_replaced_still_counts(
     assert (replaced.step, replaced.status, replaced.attempts, replaced.input_bytes) == ("", "replaced", 0, 0)
     assert (replaced.known_usd, replaced.unknown, replaced.tokens_in, replaced.tokens_out) == figures == whole
     assert record.attempts == 1
+    tally = HistoryTally()
+    tally.add(record)
+    cells = {kind.step: cell for (span, kind, *_), cell in tally.cells.items() if span > 0 and kind.plan == "p"}
+    assert (cells["(replaced steps)"].usd, cells["(replaced steps)"].unknown) == (round(figures[0] * 1e9), figures[1])
+    assert cells[""].runs == 1, "one execution"
 
 
 def agent_ran(state: State, step: str, attempt: int, runtime: str, model: str, tokens: int) -> None:

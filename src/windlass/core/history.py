@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_FORMAT", "ExecutionRecord", "ModelUsage", "StepRecord", "has_stopped", "matches", "record_of"]
 
-RECORD_FORMAT = 7
+RECORD_FORMAT = 8
 """The version of these records and of their tables. A journal that holds another one makes them again."""
 
 _COMPLETED, _FAILED, _WAITING = StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.WAITING
@@ -178,49 +178,41 @@ def record_of(state: State) -> ExecutionRecord:
     for group in graph.joins:  # steps that wait for the same ones share the answer
         after[group] = _last_settled(known, graph.needs[graph.groups[group][0]])
     first = state.started_at if state.started_at is not None else ended
-    steps: list[StepRecord] = []
+    ran = list(map(known.__getitem__, graph.order))
+    if state.origin is not None:
+        ran = [step for step in ran if not _is_kept(step)]
     others: list[StepRecord] = []
-    queued, worked, attempts = 0.0, 0.0, 0
-    plain, forked = True, state.origin is not None
-    for name in graph.order:
-        step = known[name]
-        if forked and _is_kept(step):
-            continue
-        prepared = step.prepared
-        if (
-            step.status is _COMPLETED
-            and step.agent is None
-            and not (step.waited or step.children or step.edits or prepared.is_agent)
-        ):
-            # Nearly every step. Written out here, because the record may cost only a little of what the step does.
-            tried, work, queue, end = step.attempts, step.worked, step.queued, step.finished_at
-            queued += queue
-            worked += work
-            attempts += tried
-            size, before = len(_encoded(step.input)), after[group_of[name]]
-            if (used := step.used) is None:
-                plain = plain and tried == 1 and end is not None and first <= end <= ended
-                steps.append(
-                    StepRecord(name, prepared.tool, tried, step.started_at, end, work, size, before, queue or 0)
-                )
-                continue
-            plain = False
-            began, cpu, memory = step.started_at, used.cpu, used.memory
-            steps.append(
-                StepRecord(name, prepared.tool, tried, began, end, work, size, before, queue or 0, cpu, memory)
-            )
-            continue
-        plain = False
-        other = _step(step, ended, after[group_of[name]])
-        steps.append(other)
-        others.append(other)
+    steps = [
+        # Nearly every step. Written out here, because the record may cost only a little of what the step does.
+        StepRecord(
+            step.id,
+            step.prepared.tool,
+            step.attempts,
+            step.started_at,
+            step.finished_at,
+            step.worked,
+            len(_encoded(step.input)),
+            after[group_of[step.id]],
+            step.queued or 0,
+        )
+        if step.status is _COMPLETED
+        and step.agent is None
+        and step.used is None
+        and not (step.waited or step.children or step.edits or step.prepared.is_agent)
+        else _other(step, ended, after[group_of[step.id]], others)
+        for step in ran
+    ]
+    queued, worked = sum([step.queued_s for step in steps]), sum([step.worked_s for step in steps])
+    tries = [step.attempts for step in steps]
     if state.spent_before.usd or state.spent_before.unknown or state.spent_before.tokens_in:
         others.append(_replaced(state.spent_before))
         steps.append(others[-1])
+    ends = [step.ended or 0.0 for step in steps]
+    in_time = first <= min(ends, default=first) and max(ends, default=ended) <= ended
+    plain = in_time and not others and tries.count(1) == len(tries)
     waited, usd, unknown, tokens_in, tokens_out = 0.0, 0.0, 0, 0, 0
     for other in others:
-        queued, waited, worked = queued + other.queued_s, waited + other.waited_s, worked + other.worked_s
-        usd, unknown, attempts = usd + other.known_usd, unknown + other.unknown, attempts + other.attempts
+        waited, usd, unknown = waited + other.waited_s, usd + other.known_usd, unknown + other.unknown
         tokens_in, tokens_out = tokens_in + other.tokens_in, tokens_out + other.tokens_out
     took = max(0.0, state.worked_s - state.held_s)
     return ExecutionRecord(
@@ -241,12 +233,18 @@ def record_of(state: State) -> ExecutionRecord:
         unknown,
         tokens_in,
         tokens_out,
-        attempts,
+        sum(tries),
         tuple(steps),
         *((None, None) if plain else _used(steps)),
         changed=_changed(others) if others else None,
         plain=plain,
     )
+
+
+def _other(step: StepState, ended: float, after: str, others: list[StepRecord]) -> StepRecord:
+    """The record of a step of which more is known than times, which is noted among the others."""
+    others.append(_step(step, ended, after))
+    return others[-1]
 
 
 def _is_kept(step: StepState) -> bool:
