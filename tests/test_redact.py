@@ -9,7 +9,9 @@ import re
 import socket
 from pathlib import Path
 from urllib.parse import quote, quote_plus
+from xml.sax import saxutils
 
+import markupsafe
 import pytest
 
 from windlass.redact import Redactor
@@ -227,7 +229,11 @@ def test_i6_a_password_inside_another_address_is_named() -> None:
     assert redactor.text("psql postgres://app:canary-in-address@db/x") == "psql postgres://app:[DB_PASSWORD]@db/x"
 
 
-HARD = 'c4n/ary+"<&>\\ü~?=5'
+HARD = "c4n/ary+\"<&>\\ü~?=5'`"
+
+
+def _escaped(text: str, signs: str) -> str:
+    return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in signs})
 
 
 def _spelled(value: str) -> dict[str, str]:
@@ -238,6 +244,14 @@ def _spelled(value: str) -> dict[str, str]:
         "json, not ascii": json.dumps(value, ensure_ascii=False),
         "html": html.escape(value),
         "json in html": html.escape(json.dumps(value)),
+        "json of PHP": json.dumps(value).replace("/", "\\/"),
+        "json of Go": _escaped(json.dumps(value, ensure_ascii=False), "<>&"),
+        "json of Flask": _escaped(json.dumps(value), "<>&'"),
+        "json of Gson": _escaped(json.dumps(value, ensure_ascii=False), "<>&'="),
+        "json of Gson in json": json.dumps(_escaped(json.dumps(value, ensure_ascii=False), "<>&'=")),
+        "json of .NET": json.dumps(value).translate({ord(sign): f"\\u{ord(sign):04X}" for sign in "<>&'+`"}),
+        "html of Jinja": str(markupsafe.escape(value)),
+        "xml": saxutils.escape(value, {'"': "&quot;", "'": "&apos;"}),
         "url": quote(value, safe=""),
         "url, lower case": re.sub("%..", lambda found: found[0].lower(), quote(value, safe="")),
         "url path": quote(value),
@@ -253,7 +267,7 @@ def _spelled(value: str) -> dict[str, str]:
     return spelled
 
 
-@pytest.mark.parametrize("value", [HARD, "canary12", "canary-123", "canary-1234", "s e c r e t"])
+@pytest.mark.parametrize("value", [HARD, "c4n/ary+&=", "canary12", "canary-123", "canary-1234", "s e c r e t"])
 def test_i6_a_secret_is_found_in_every_usual_spelling(value: str) -> None:
     redactor = Redactor({"MY_TOKEN": value})
     for how, spelled in _spelled(value).items():

@@ -224,12 +224,13 @@ def _is_whole(text: str) -> bool:
 
 def _spellings(value: str) -> Iterator[str]:
     """Every spelling: plain (the first), inside JSON, HTML and addresses, in hex and base64. Some may come twice."""
-    in_json = _in_json(value)
+    in_json = [*_in_json(value), *_in_escaped_json(value)]
     # An output that is JSON itself stands in JSON once more when it leaves.
     for text in dict.fromkeys((value, *in_json, *(twice for once in in_json for twice in _in_json(once)))):
         yield text
-        yield html.escape(text)
         yield html.escape(text, quote=False)
+        for double, single in _QUOTES_IN_HTML:
+            yield html.escape(text).replace("&quot;", double).replace("&#x27;", single)
     raw = value.encode("utf-8", "surrogateescape")
     for quoted in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
         yield quoted
@@ -239,8 +240,21 @@ def _spellings(value: str) -> Iterator[str]:
     yield from _base64(raw)
 
 
+_QUOTES_IN_HTML = (("&quot;", "&#x27;"), ("&quot;", "&#39;"), ("&#34;", "&#39;"), ("&quot;", "&apos;"))
+"""Python and React; Lodash; Jinja and Go; XML."""
+_ESCAPED_IN_JSON = (("<>&", "04x"), ("<>&'", "04x"), ("<>&'=", "04x"), ("<>&'+`", "04X"))
+"""What some write as `\\u0026` so that their JSON can stand in a page: Go, Flask, Gson, .NET."""
+
+
 def _in_json(text: str) -> list[str]:
     return [json.dumps(text, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
+
+
+def _in_escaped_json(text: str) -> Iterator[str]:
+    for usual in _in_json(text):
+        yield usual.replace("/", "\\/")  # PHP
+        for signs, form in _ESCAPED_IN_JSON:
+            yield usual.translate({ord(sign): f"\\u{ord(sign):{form}}" for sign in signs})
 
 
 def _lower_escapes(quoted: str) -> str:
