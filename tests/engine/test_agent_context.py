@@ -78,6 +78,7 @@ def test_f3_the_tokens_of_a_conversation_are_those_of_its_last_request() -> None
     assert view()["tokens"] is None
     assert view(used(100))["tokens"] == 100
     assert view(used(100), used(250))["tokens"] == 150, "reports add up the requests of an attempt"
+    assert view(used(100), used(101))["tokens"] == 1
     assert view(used(100), used(100))["tokens"] == 100, "one that says nothing new"
     assert view(used(100), used(70, attempt=2))["tokens"] == 70
     spoke = ev.AgentSpoke(3.0, "work", 1, "hello", usage=Usage(80, 1))
