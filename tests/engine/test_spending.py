@@ -82,6 +82,20 @@ async def test_e1_tokens_that_were_read_and_written_both_count() -> None:
     assert (row["execution"], row["tokens_in"], row["tokens_out"], row["attempts"]) == ("x", 300, 40, 2)
 
 
+async def test_e1_an_unknown_cost_is_told_by_what_it_counts_with_and_no_rest_is_below_nothing() -> None:
+    ledger = MemoryLedger(tz=UTC)
+    day: dict[ScopeName, Amount] = {"day": Amount(1.0, 500), "month": Amount()}
+    await ledger.settle(Charge("x", "a", 1), NOON, Usage(300, 40, usd=0.1, source="runtime"))
+    unknown = Charge("x", "b", 1)
+    assert await ledger.reserve(unknown, NOON, Amount(0.3, 0), []) is None
+    await ledger.settle(unknown, NOON, Usage(10))
+    shown = as_json(await look_up(ledger, NOON, day, By.EXECUTION, UTC))["day"]
+    assert [shown[name] for name in ("spent_usd", "unknown", "assumed_usd", "left_usd")] == [0.1, 1, 0.3, 0.6]
+    await ledger.settle(Charge("x", "c", 1), NOON, Usage(300, 40, usd=2.0, source="runtime"))
+    shown = as_json(await look_up(ledger, NOON, day, By.EXECUTION, UTC))["day"]
+    assert (shown["left_usd"], shown["left_tokens"]) == (0.0, 0)
+
+
 async def test_e1_where_nothing_was_spent_the_whole_limit_is_left() -> None:
     day: dict[ScopeName, Amount] = {"day": Amount(1.0, 500), "month": Amount()}
     shown = as_json(await look_up(MemoryLedger(tz=UTC), NOON, day, By.MODEL, UTC))
