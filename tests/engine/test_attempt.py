@@ -10,12 +10,17 @@ import pytest
 from agent_worlds import GONE, AgentWorld, agent, done, occurred, plan
 
 from windlass.core import events as ev
+from windlass.core.breaker import Breaker
 from windlass.core.budget import tokens_of
 from windlass.engine import driver
+from windlass.engine.agents.runtimes import GuardedRunner
+from windlass.engine.gates.memory import MemoryGateStore
 from windlass.errors import REFUSED_CONTENT, Category, Failure
+from windlass.homes import user_folder
 from windlass.journal.memory import MemoryLedger
 from windlass.ports import AgentRequest, AgentResult, Amount, Charge, Host, Usage
 from windlass.testing import FakeClock, ScriptedRunner, Turn
+from windlass.trust import Trust
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -133,6 +138,40 @@ async def test_e1_the_price_of_a_first_call_is_asked_for_its_prompt_and_the_conv
     assert runner.requests[1].session == "s1"
     assert runner.sizes[0] == own[0]
     assert 5000 + own[1] in runner.sizes
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_a5_a_runtime_that_reads_the_rules_itself_gets_them_only_in_a_folder_that_is_not_trusted(
+    project: Project, trusted: bool
+) -> None:
+    project.file("AGENTS.md", "Use tabs.")
+    if trusted:
+        Trust(user_folder()).add(project.path)
+    runners = [ScriptedRunner([done()], name=name) for name in ("open-code", "cli")]
+    state = await AgentWorld(project, *runners).run(
+        plan(*(agent(runner.name, runtime=runner.name) for runner in runners))
+    )
+    assert state.status == "completed"
+    shown = ["Use tabs." in runner.requests[0].brief.prompt for runner in runners]
+    assert shown == [not trusted, True]
+
+
+async def test_c4_a_runtime_whose_account_for_the_steps_model_keeps_failing_is_left_for_another(
+    project: Project,
+) -> None:
+    class Named(ScriptedRunner):
+        def account(self, model: str | None, env: Mapping[str, str]) -> str:
+            return f"account of {model}"
+
+    clock, book = FakeClock(), MemoryGateStore()
+    guarded: Any = GuardedRunner(Named([done()], name="claude-code"), book, clock)
+    book.keep_breaker(guarded.circuit("account of m-1"), Breaker(5, 1, clock.now() + 30.0, because="no answer"))
+    world = AgentWorld(project, guarded, ScriptedRunner([done()], name="open-code"), clock=clock)
+    steps = [agent(name, runtime="claude-code", model=name) for name in ("m-1", "m-2")]
+    state = await world.run(plan(*steps))
+    (fell,) = told(await world.events(state.id), ev.RuntimeFellBack)
+    assert (state.status, fell.step) == ("completed", "m-1")
+    assert fell.because == "circuit open with account of m-1 after 5 failures (last: no answer), retry in 30 s"
 
 
 # -- how it goes on -------------------------------------------------------------------------------
@@ -382,16 +421,28 @@ async def test_e1_an_attempt_is_settled_as_soon_as_its_turn_has_ended(project: P
     assert (spent.usd, spent.tokens_in, spent.reserved_usd) == (0.9, 7, 0.0)
 
 
-async def test_e1_work_that_fails_its_checks_is_paid_with_the_runtimes_last_report(project: Project) -> None:
+@pytest.mark.parametrize("failure", [None, Failure(Category.LOGIC, "it broke")], ids=["its checks", "its runtime"])
+async def test_e1_work_that_fails_is_paid_with_the_runtimes_last_report(
+    project: Project, failure: Failure | None
+) -> None:
     async def run(host: Host) -> AgentResult:
         host.usage(Usage(3, 1, usd=0.1))
-        return AgentResult("done", usage=Usage(9, 2, usd=0.3))
+        return AgentResult("done", failure, Usage(9, 2, usd=0.3))
 
     world = AgentWorld(project, Acting(run))
     state = await world.run(plan(agent(check="false", tries=1, retry=0)))
     assert state.steps["work"].status == "failed"
     (spent,) = await world.ledger.spent("execution")
     assert (spent.usd, spent.tokens_in, spent.tokens_out) == (0.3, 9, 2)
+
+
+async def test_e1_an_agent_that_is_refused_before_it_begins_costs_nothing(project: Project) -> None:
+    runner = cli(done())
+    runner.call = Amount(None, 10)
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(budget=1)))
+    assert (state.steps["work"].status, state.cost.text) == ("failed", "$0.00")
+    assert await world.ledger.spent("execution") == []
 
 
 async def test_e1_what_a_stopped_agent_told_last_is_what_it_used(project: Project) -> None:
