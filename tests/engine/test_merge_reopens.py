@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agent_worlds import AgentWorld, agent, occurred, plan
+from agent_worlds import AgentWorld, agent, occurred, plan, quick
 from git_repositories import git, repository
 
 from windlass import Plan, Step
@@ -26,16 +26,18 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
-def resolvers(*mended: str) -> ScriptedRunner:
+def resolvers(*mended: str | None) -> ScriptedRunner:
     """Agents whose task is `FILE=CONTENT`. Told of the work of others, they write what is `mended` into the file, one
-    after the other."""
+    after the other; None is a model that does not answer."""
     left = list(mended)
 
     def turn(request: AgentRequest) -> Turn:
         name, _, content = request.task.partition("=")
         again = request.session is not None
-        (request.workdir / name).write_text(f"{left.pop(0) if again else content}\n")
-        session = request.session or f"session-of-{content}"
+        text, session = left.pop(0) if again else content, request.session or f"session-of-{content}"
+        if text is None:
+            return Turn(session=session).fail("no answer", category="transient")
+        (request.workdir / name).write_text(f"{text}\n")
         return Turn(session=session).say("mended" if again else "done").spend(tokens_in=1, tokens_out=1, usd=0.25)
 
     return ScriptedRunner(turn, name="cli")
@@ -43,7 +45,8 @@ def resolvers(*mended: str) -> ScriptedRunner:
 
 def merging(*tasks: str, check: Any = "true", fix: dict[str, Any] | None = None, **more: Any) -> Plan:
     step = agent("fix", foreach=list(tasks), prompt="{{ item }}", workspace="worktree", **(fix or {}))
-    return plan(step, Step(id="merge", merge="fix", check=check, retry={"max": 0}, **more), limits={"parallel": 1})
+    merge = Step(id="merge", merge="fix", check=check, **{"retry": {"max": 0}, **more})
+    return plan(step, merge, limits={"parallel": 1})
 
 
 def of_agent(state: State, step: str) -> dict[str, Any]:
@@ -70,6 +73,8 @@ async def test_k4_a_conflict_goes_back_into_the_conversation_of_its_agent(projec
     fixed = of_agent(state, "fix[1]")
     assert (fixed["status"], fixed["cost_usd"], fixed["verdict"]) == ("completed", 0.75, "verified")
     assert state.cost.usd == 1.25
+    notes = [event for event in await world.events(state.id) if isinstance(event, ev.OutputWritten)]
+    assert "fix[1] goes on: conflicts in same\n" in [note.text for note in notes if note.step == "merge"]
     async with world.engine() as engine:
         cleaned = await engine.workspaces(state.id, clean=True)
     assert {(one["work"], one["removed"]) for one in cleaned} == {("merged", True)}
@@ -84,6 +89,17 @@ async def test_k4_a_check_that_fails_with_the_work_of_others_goes_back(project: 
     assert "b does not fit to a" in runner.requests[2].brief.prompt
     assert (runner.requests[2].workdir / "a").read_text() == "1\n", "it has the work of the others"
     assert (folder / "b").read_text() == "2 that fits\n"
+
+
+async def test_k4_an_agent_whose_model_does_not_answer_goes_on_with_its_branch_in_the_next_attempt(
+    project: Project,
+) -> None:
+    folder = repository(project)
+    runner = resolvers(None, "both")
+    state = await AgentWorld(project, runner).run(merging("same=one", "same=two", retry=quick))
+    assert (state.status, state.steps["merge"].attempts) == ("completed", 2)
+    assert [request.session for request in runner.requests[2:]] == ["session-of-two"] * 2
+    assert (folder / "same").read_text() == "both\n"
 
 
 async def test_k4_what_an_agent_cannot_mend_in_its_tries_stays_and_a_retry_has_it_try_again(project: Project) -> None:
