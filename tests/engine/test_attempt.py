@@ -44,6 +44,18 @@ class Acting(ScriptedRunner):
         return await self.acts.pop(0)(host)
 
 
+class Late(ScriptedRunner):
+    """A runtime that reports what a turn used with its result alone."""
+
+    def __init__(self, *results: AgentResult) -> None:
+        super().__init__(name="cli")
+        self.results = list(results)
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        self.requests.append(request)
+        return self.results.pop(0)
+
+
 class Priced(ScriptedRunner):
     """A runtime that notes the sizes of prompts that it is asked the price of."""
 
@@ -377,6 +389,14 @@ async def test_e1_a_turn_that_follows_has_what_is_left_of_the_budget_and_the_mes
     assert (request.session, request.inherited, request.brief.prompt) == ("s1", None, "one thing more")
     assert request.brief.system == runner.requests[0].brief.system
     assert request.budget.usd == pytest.approx(0.6)
+
+
+async def test_k2_a_runtime_that_reports_nothing_on_the_way_is_given_each_message_once(project: Project) -> None:
+    runner = Late(*[AgentResult("x", session="s1")] * 2)
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(check="false", tries=2, retry=0)))
+    assert (state.steps["work"].status, len(runner.requests)) == ("failed", 2)
+    assert len(told(await world.events(state.id), ev.AgentHeard)) == 1
 
 
 async def test_a_quota_that_is_used_up_is_that_of_the_account(project: Project) -> None:

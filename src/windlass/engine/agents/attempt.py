@@ -432,7 +432,10 @@ class AgentAttempt:
     async def _see_through(self, runner: Runner, request: AgentRequest, host: EngineHost) -> AgentResult:
         """Run the agent. However it ends, its changes of files are recorded: before anything checks them."""
         try:
-            return await self._run(runner, request, host)
+            result = await self._run(runner, request, host)
+            if result.success:
+                host.answered()  # also by a runtime that reported nothing on the way
+            return result
         finally:
             self._worked_in = host.named
             await asyncio.shield(self._files.record("after"))

@@ -89,7 +89,7 @@ class EngineHost:
         """Another turn of the runtime begins: its usage is added to that of the earlier ones."""
         self._before = self.used
 
-    def _answered(self) -> None:
+    def answered(self) -> None:
         """The model has seen the prompt, and so the messages in it."""
         if self.given:
             now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
@@ -99,14 +99,14 @@ class EngineHost:
 
     def text(self, text: str) -> None:
         self.told_text = True
-        self._answered()
+        self.answered()
         self._call.output("agent", text)
 
     def note(self, text: str, *, waits: bool = False) -> None:
         self._call.output("wait.model" if waits else "note", text if text.endswith("\n") else text + "\n")
 
     def acted(self, tool: str, summary: str, input: Any = None, call: str = "") -> None:
-        self._answered()
+        self.answered()
         line, now, file = " ".join(summary.split())[:LONGEST_SUMMARY], self._clock.now(), ""
         try:
             encoded = msgspec.json.encode(input)
@@ -179,7 +179,7 @@ class EngineHost:
         return str(path.relative_to(self._call.artifacts.parent))
 
     def usage(self, usage: Usage) -> None:
-        self._answered()
+        self.answered()
         self.used = self._total(usage)
         self._contact.tell(self.reported())
         if self._watching is None or self._watching.done():
