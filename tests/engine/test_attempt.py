@@ -399,6 +399,17 @@ async def test_k2_a_runtime_that_reports_nothing_on_the_way_is_given_each_messag
     assert len(told(await world.events(state.id), ev.AgentHeard)) == 1
 
 
+async def test_e1_each_turn_has_what_all_turns_before_it_left_of_the_budget(project: Project) -> None:
+    costs = [(0.4, 110), (0.1, 110), (2.0, 6000), (0.0, 0)]
+    runner = Late(*(AgentResult("x", usage=Usage(count, usd=usd), session="s1") for usd, count in costs))
+    await AgentWorld(project, runner).run(
+        plan(agent(budget={"usd": 1, "tokens": 5000}, check="false", tries=4, retry=0))
+    )
+    budgets = [request.budget for request in runner.requests]
+    assert [budget.usd for budget in budgets] == pytest.approx([1.0, 0.6, 0.5, 0.01])
+    assert [budget.tokens for budget in budgets] == [5000, 4890, 4780, 1]
+
+
 async def test_a_quota_that_is_used_up_is_that_of_the_account(project: Project) -> None:
     class Named(ScriptedRunner):
         def account(self, model: str | None, env: Mapping[str, str]) -> str:

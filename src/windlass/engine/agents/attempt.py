@@ -332,7 +332,7 @@ class AgentAttempt:
                 if result.session is None:
                     break
                 self._raise_model(runner.name, role, model)
-                request = self._follow_up(runner, request, host, result)
+                request = self._follow_up(runner, request, host, result, allowance)
                 await self._files.record("before")  # what a check wrote is not the agent's
                 result = await self._see_through(runner, request, host)
             if result.success:
@@ -360,14 +360,19 @@ class AgentAttempt:
             self._call.output("note", f"{text}\n")
             raise Held("model", text)
 
-    def _follow_up(self, runner: Runner, request: AgentRequest, host: EngineHost, result: AgentResult) -> AgentRequest:
-        """The request of another turn, for messages that came too late for the last one."""
+    def _follow_up(
+        self, runner: Runner, request: AgentRequest, host: EngineHost, result: AgentResult, allowance: Amount
+    ) -> AgentRequest:
+        """The request of another turn, with what its turns have left of the attempt's allowance."""
         host.ended(result.usage)
         host.next_turn()
         messages = _untaken(runner, host.told())
         host.give(messages, "follow-up")
-        usd = request.budget.usd
-        left = request.budget if usd is None else Amount(max(0.01, usd - known_part(host.used)), request.budget.tokens)
+        usd, tokens, used = *allowance, host.used
+        left = Amount(
+            None if usd is None else max(0.01, usd - known_part(used)),
+            None if tokens is None else max(1, tokens - used.tokens_in - used.tokens_out),
+        )
         brief = _with_messages(Brief(request.brief.system, ""), messages)
         return replace(request, session=result.session, inherited=None, brief=brief, budget=left)
 
