@@ -410,6 +410,37 @@ async def test_e1_each_turn_has_what_all_turns_before_it_left_of_the_budget(proj
     assert [budget.tokens for budget in budgets] == [5000, 4890, 4780, 1]
 
 
+async def test_e3_work_that_does_not_pass_when_the_money_is_gone_asks_for_all_that_it_cost(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(host: Host) -> AgentResult:
+        host.usage(Usage(10, usd=1.5))
+        await host.watched()  # type: ignore[attr-defined]
+        return AgentResult("done", usage=Usage(20, usd=5.0), session="s1")
+
+    monkeypatch.setattr("windlass.engine.agents.host.LAST_REPLY", 0.0)
+    world = AgentWorld(project, Acting(run))
+    state = await world.run(plan(agent(budget=1, check="false", retry=0)), hold=False)
+    (asked,) = told(await world.events(state.id), ev.StepWaiting)
+    assert (state.paused_for, asked.needed) == ("budget", 6.0)
+    assert asked.question == "the limit of $1.00 for this step is exceeded ($5.00 spent)"
+
+
+@pytest.mark.parametrize(
+    ("budget", "needed"), [({"usd": 0.2}, 0.9), ({"tokens": 5000}, 11_000)], ids=["dollars", "tokens"]
+)
+async def test_e3_a_runtime_that_stops_at_its_allowance_is_asked_about_with_what_it_spent(
+    project: Project, budget: dict[str, float], needed: float
+) -> None:
+    failure = Failure(Category.RESOURCE, "its budget is used up")
+    runner = Late(AgentResult("", failure, Usage(6000, usd=0.7), "s1", metadata={"budget": True}))
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(budget=budget, retry=0)), hold=False)
+    (asked,) = told(await world.events(state.id), ev.StepWaiting)
+    assert (state.paused_for, asked.question, asked.scope) == ("budget", "its budget is used up", "step")
+    assert asked.needed == pytest.approx(needed)
+
+
 async def test_a_quota_that_is_used_up_is_that_of_the_account(project: Project) -> None:
     class Named(ScriptedRunner):
         def account(self, model: str | None, env: Mapping[str, str]) -> str:

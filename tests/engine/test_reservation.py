@@ -308,24 +308,36 @@ async def test_e1_what_passed_its_limit_is_said_when_it_is_settled() -> None:
     assert quiet.told == []
 
 
-async def test_e3_an_allowance_that_ran_out_is_that_of_the_least_limit() -> None:
-    world = World(Amount(0.25, 100), step=LimitSettings(usd=5.0), execution=LimitSettings(usd=3.0))
-    held = world.reservation.run_out("it stopped")
+@pytest.mark.parametrize(("usd", "needed"), [(0.5, 6.0), (3.5, 6.5)])
+async def test_e3_an_allowance_that_ran_out_is_that_of_the_least_limit(usd: float, needed: float) -> None:
+    world = World(Amount(0.25, 100), step=LimitSettings(usd=5.0, tokens=99), execution=LimitSettings(usd=3.0))
+    await world.reservation.settle(Usage(90, 8, usd=usd))
+    held = await world.reservation.run_out("it stopped")
     assert held is not None
-    assert (held.scope, held.needed, held.question) == ("execution", 6.0, "it stopped")
-    assert World(Amount(0.25, 100), step=LimitSettings(tokens=9)).reservation.run_out("it stopped") is None
+    assert (held.scope, held.unit, held.needed, held.question) == ("execution", "usd", needed, "it stopped")
+
+
+async def test_e3_an_allowance_in_tokens_that_ran_out_is_asked_for_in_tokens() -> None:
+    world = World(Amount(0.25, 100), step=LimitSettings(tokens=100), execution=LimitSettings(usd=3.0, tokens=99))
+    await world.reservation.settle(Usage(90, 9, usd=0.5))
+    held = await world.reservation.run_out("it stopped")
+    assert held is not None
+    assert (held.scope, held.unit, held.needed, held.question) == ("execution", "tokens", 198, "it stopped")
+    rest = World(Amount(0.25, 100), step=LimitSettings(tokens=100))
+    await rest.reservation.settle(Usage(90, 9, usd=0.5))
+    assert await rest.reservation.run_out("it stopped") is None, "the runtime stopped by a limit of its own"
 
 
 async def test_e3_a_question_is_put_with_all_that_the_attempt_has_cost_by_then() -> None:
     world = World(Amount(0.25, 100), **STEP)
     money = world.reservation
-    waits = Held("budget", "waiting", until=NOW)
-    assert money.restated(waits) is waits
+    waits, used = Held("budget", "waiting", until=NOW), Usage(20, 2, usd=2.5)
+    assert money.restated(waits, used) is waits
     held = await money.cover(Usage(10, 1, usd=1.5))
     assert isinstance(held, Held)
-    await money.settle(Usage(20, 2, usd=2.5))
-    assert money.restated(held).needed == 3.5
-    assert money.restated(waits) is waits, "others come to their end without a person"
+    assert getattr(money.restated(held, used), "needed", None) == 3.5
+    for other in (waits, ToolError("no price is known")):
+        assert money.restated(other, used) is other, "nothing that a person could allow"
 
 
 @pytest.mark.parametrize("begins", [True, False])

@@ -136,7 +136,7 @@ class AgentAttempt:
             await asyncio.shield(keep_session(runner, self._worked_in, self._call, self._contact))
         for adjustment in result.adjustments:
             host.note(adjustment)
-        return self._checks.value(self._outcome(runner.name, result, host, reservation))
+        return self._checks.value(await self._outcome(runner.name, result, host, reservation))
 
     # -- before ----------------------------------------------------------------------------------
 
@@ -328,7 +328,7 @@ class AgentAttempt:
             result = await self._see_through(runner, request, host)
             while result.success and (self._was_told(host) or await self._sent_back(result, host)):
                 if host.held is not None:  # the work does not pass, and there is no money to go on
-                    raise host.held
+                    raise reservation.restated(host.held, host.used)
                 if result.session is None:
                     break
                 self._raise_model(runner.name, role, model)
@@ -473,17 +473,19 @@ class AgentAttempt:
 
     # -- after -----------------------------------------------------------------------------------
 
-    def _outcome(self, runtime: str, result: AgentResult, host: EngineHost, reservation: BudgetReservation) -> str:
+    async def _outcome(
+        self, runtime: str, result: AgentResult, host: EngineHost, reservation: BudgetReservation
+    ) -> str:
         if result.success:  # also when its last words passed the budget: they are paid for
             if not host.told_text and result.output:
                 host.text(result.output)
             return result.output
         if host.held is not None:
-            raise reservation.restated(host.held) if isinstance(host.held, Held) else host.held
+            raise reservation.restated(host.held, host.used)
         failure = result.failure
         if failure is None:
             failure = Failure(Category.TRANSIENT, f"{runtime} stopped before the task was done", elsewhere=True)
-        if result.metadata.get("budget") and (held := reservation.run_out(failure.message)) is not None:
+        if result.metadata.get("budget") and (held := await reservation.run_out(failure.message)) is not None:
             raise held
         if _comes_back(failure.resets_at, self._deps.clock.now()):
             whose = f" ({self._account})" if self._account else ""

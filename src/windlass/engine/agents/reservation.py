@@ -27,6 +27,7 @@ from windlass.core.budget import (
     Amount,
     ReservationRefused,
     Scope,
+    ScopeName,
     Standing,
     known_part,
     shown,
@@ -285,18 +286,25 @@ class BudgetReservation:
             for standing in await self.ledger.standing(scopes):
                 self._tell_overrun(standing)
 
-    def restated(self, held: Held) -> Held:
+    def restated(self, held: Held | ToolError, used: Usage) -> Held | ToolError:
         """Give the question with all that the attempt has cost: a call may have been under way when it was asked."""
-        return held if self.refusal is None or held.until is not None else self._question(self.refusal)
+        self.used = used
+        if self.refusal is None or not isinstance(held, Held) or held.until is not None:
+            return held
+        return self._question(self.refusal)
 
-    def run_out(self, message: str) -> Held | None:
+    async def run_out(self, message: str) -> Held | None:
         """The runtime held itself to its allowance: the limit that this came from, or None when it was none of ours."""
-        left = [(self._left(scope).usd, scope) for scope in self.scopes() if scope.limit.usd is not None]
-        if not left:
+        standings = await self.ledger.standing(self.scopes())
+        for scope, spent, _ in standings:
+            tokens = scope.limit.tokens
+            if tokens is not None and tokens - _in(spent, "tokens") < LEAST["tokens"]:
+                return _held_at(message, scope.name, "tokens", tokens, _in(spent, "tokens"))
+        dollars = [one for one in standings if one.scope.limit.usd is not None]
+        if not dollars:
             return None
-        scope = min(left, key=lambda one: one[0] or 0.0)[1]
-        limit = scope.limit.usd or 0.0
-        return Held("budget", message, scope=scope.name, needed=2 * limit or 1.0)
+        scope, spent, _ = min(dollars, key=lambda one: self._left(one.scope).usd or 0.0)
+        return _held_at(message, scope.name, "usd", _in(scope.limit, "usd"), _in(spent, "usd"))
 
     # -- texts -----------------------------------------------------------------------------------
 
@@ -307,10 +315,7 @@ class BudgetReservation:
     def _question(self, refusal: ReservationRefused) -> Held:
         self.refusal = refusal
         spent = refusal.spent + _in(self._spent, refusal.unit)
-        more = refusal.limit or (1.0 if refusal.unit == "usd" else 100_000)
-        needed = max(max(refusal.limit, spent) + more, spent + LEAST[refusal.unit])
-        text = _reached(refusal, spent)
-        return Held("budget", text, scope=refusal.scope, needed=needed, unit=refusal.unit)
+        return _held_at(_reached(refusal, spent), refusal.scope, refusal.unit, refusal.limit, spent)
 
     def _warn_of(self, refusal: ReservationRefused) -> None:
         said = "it was started to do" if self.contact.state.on_overrun else "the settings say"
@@ -347,6 +352,13 @@ class BudgetReservation:
                 self.clock.now(), self.charge.step, message, scope.name, unit, limit, round(amount, 9)
             )
             self.contact.tell(event)
+
+
+def _held_at(text: str, scope: ScopeName, unit: Literal["usd", "tokens"], limit: float, spent: float) -> Held:
+    """Ask a person for the limit once more, on top of what is spent."""
+    more = limit or (1.0 if unit == "usd" else 100_000)
+    needed = max(max(limit, spent) + more, spent + LEAST[unit])
+    return Held("budget", text, scope=scope, needed=needed, unit=unit)
 
 
 def _in(amount: Amount, unit: str) -> float:
