@@ -399,15 +399,23 @@ async def test_k2_a_runtime_that_reports_nothing_on_the_way_is_given_each_messag
     assert len(told(await world.events(state.id), ev.AgentHeard)) == 1
 
 
+async def test_e1_no_turn_follows_one_whose_result_tells_that_the_budget_is_used_up(project: Project) -> None:
+    runner = Late(*[AgentResult("x", usage=Usage(9, usd=0.6), session="s1")] * 2)
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(budget=1, check="false", tries=9, retry=0)), hold=False)
+    (asked,) = told(await world.events(state.id), ev.StepWaiting)
+    assert (state.paused_for, asked.needed, len(runner.requests)) == ("budget", 2.2, 2)
+
+
 async def test_e1_each_turn_has_what_all_turns_before_it_left_of_the_budget(project: Project) -> None:
-    costs = [(0.4, 110), (0.1, 110), (2.0, 6000), (0.0, 0)]
+    costs = [(0.4, 110), (0.1, 110), (0.495, 110), (0.0, 0)]
     runner = Late(*(AgentResult("x", usage=Usage(count, usd=usd), session="s1") for usd, count in costs))
     await AgentWorld(project, runner).run(
         plan(agent(budget={"usd": 1, "tokens": 5000}, check="false", tries=4, retry=0))
     )
     budgets = [request.budget for request in runner.requests]
     assert [budget.usd for budget in budgets] == pytest.approx([1.0, 0.6, 0.5, 0.01])
-    assert [budget.tokens for budget in budgets] == [5000, 4890, 4780, 1]
+    assert [budget.tokens for budget in budgets] == [5000, 4890, 4780, 4670]
 
 
 async def test_e3_work_that_does_not_pass_when_the_money_is_gone_asks_for_all_that_it_cost(

@@ -327,10 +327,12 @@ class AgentAttempt:
             host.give(messages, "prompt")
             result = await self._see_through(runner, request, host)
             while result.success and (self._was_told(host) or await self._sent_back(result, host)):
-                if host.held is not None:  # the work does not pass, and there is no money to go on
-                    raise reservation.restated(host.held, host.used)
                 if result.session is None:
                     break
+                host.ended(result.usage)
+                await host.look_at_budget()
+                if host.held is not None:  # the work does not pass, and there is no money to go on
+                    raise reservation.restated(host.held, host.used)
                 self._raise_model(runner.name, role, model)
                 request = self._follow_up(runner, request, host, result, allowance)
                 await self._files.record("before")  # what a check wrote is not the agent's
@@ -364,14 +366,13 @@ class AgentAttempt:
         self, runner: Runner, request: AgentRequest, host: EngineHost, result: AgentResult, allowance: Amount
     ) -> AgentRequest:
         """The request of another turn, with what its turns have left of the attempt's allowance."""
-        host.ended(result.usage)
         host.next_turn()
         messages = _untaken(runner, host.told())
         host.give(messages, "follow-up")
         usd, tokens, used = *allowance, host.used
         left = Amount(
             None if usd is None else max(0.01, usd - known_part(used)),
-            None if tokens is None else max(1, tokens - used.tokens_in - used.tokens_out),
+            None if tokens is None else tokens - used.tokens_in - used.tokens_out,
         )
         brief = _with_messages(Brief(request.brief.system, ""), messages)
         return replace(request, session=result.session, inherited=None, brief=brief, budget=left)

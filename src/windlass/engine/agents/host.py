@@ -191,6 +191,12 @@ class EngineHost:
         known = max(known_part(self.used), known_part(usage))
         self.used = usage if usage.usd is not None else msgspec.structs.replace(usage, at_least=known)
 
+    async def look_at_budget(self) -> None:
+        """See between two turns that there is room for another: the last one's use may be known by its result alone."""
+        await self.watched()  # the two write the same reservation
+        if self.held is None:
+            self.held = await self._reservation.cover(self.used)
+
     def _total(self, usage: Usage) -> Usage:
         return usage if self._before is None else plus(self._before, usage)
 
