@@ -408,8 +408,8 @@ async def test_e1_no_turn_follows_one_whose_result_tells_that_the_budget_is_used
 
 
 async def test_e1_each_turn_has_what_all_turns_before_it_left_of_the_budget(project: Project) -> None:
-    costs = [(0.4, 110), (0.1, 110), (0.495, 110), (0.0, 0)]
-    runner = Late(*(AgentResult("x", usage=Usage(count, usd=usd), session="s1") for usd, count in costs))
+    costs = [(0.4, 100), (0.1, 100), (0.495, 100), (0.0, 0)]
+    runner = Late(*(AgentResult("x", usage=Usage(count, 10, usd=usd), session="s1") for usd, count in costs))
     await AgentWorld(project, runner).run(
         plan(agent(budget={"usd": 1, "tokens": 5000}, check="false", tries=4, retry=0))
     )
@@ -515,19 +515,24 @@ async def test_e1_an_agent_that_is_refused_before_it_begins_costs_nothing(projec
     assert await world.ledger.spent("execution") == []
 
 
-async def test_e1_what_a_stopped_agent_told_last_is_what_it_used(project: Project) -> None:
+@pytest.mark.parametrize("trouble", ["", "its interrupt hangs", "its interrupt fails", "its run fails"])
+async def test_e1_what_a_stopped_agent_told_last_is_what_it_used(project: Project, trouble: str) -> None:
+    stopped = asyncio.Event()
+
     async def run(host: Host) -> AgentResult:
         host.usage(Usage(3, 1, usd=0.1))
-        await stopped.wait_for(1)
+        await stopped.wait()
+        if trouble == "its run fails":
+            raise RuntimeError(trouble)
         return AgentResult("half", interrupted=True, usage=Usage(9, 2, usd=0.3))
-
-    stopped = ScriptedRunner()
 
     class Polite(Acting):
         async def interrupt(self, request: str) -> None:
-            stopped.requests.append(self.requests[0])
-            async with stopped._arrived:
-                stopped._arrived.notify_all()
+            stopped.set()
+            if trouble == "its interrupt hangs":
+                await asyncio.Event().wait()
+            if trouble == "its interrupt fails":
+                raise RuntimeError(trouble)
 
     world = AgentWorld(project, Polite(run))
     async with world.engine() as engine:
@@ -535,4 +540,5 @@ async def test_e1_what_a_stopped_agent_told_last_is_what_it_used(project: Projec
         await occurred(execution, ev.UsageReported)
         assert (await execution.interrupt()).status == "paused"
     (spent,) = await world.ledger.spent("execution")
-    assert (spent.usd, spent.tokens_in, spent.tokens_out) == (0.3, 9, 2)
+    last = (0.1, 3, 1) if trouble == "its run fails" else (0.3, 9, 2)
+    assert (spent.usd, spent.tokens_in, spent.tokens_out) == last

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windlass.core import events as ev
-from windlass.core.budget import ReservationRefused
+from windlass.core.budget import NOTHING, ReservationRefused
 from windlass.engine.agents import reservation
 from windlass.engine.agents.reservation import LOOK_AGAIN, LOOK_LATER, BudgetReservation
 from windlass.engine.perform import Held
@@ -115,6 +115,8 @@ async def test_e1_the_next_call_may_be_a_quarter_dearer_than_the_dearest_so_far(
     await world.reservation.open(10)
     assert await world.reservation.cover(Usage(50, 10, usd=0.4)) is None
     assert (await world.reserved())[0] == pytest.approx(0.5), "0.4 is spent, and 0.5 may come"
+    assert await world.reservation.cover(Usage(60, 20, usd=0.45)) is None
+    assert (await world.reserved())[0] == pytest.approx(0.5), "the call of 0.05 is not the dearest"
     fixed = World(Amount(0.1, 100), **STEP, reserve_usd=0.02)
     await fixed.reservation.open(10)
     assert (await fixed.reserved())[0] == 0.02
@@ -153,6 +155,7 @@ async def test_e1_a_limit_in_tokens_alone_needs_no_price() -> None:
     world = World(UNPRICED, step=LimitSettings(tokens=1000))
     assert await world.reservation.open(10) == Amount(None, 1000)
     assert await world.reservation.cover(Usage(10, 1, usd=None)) is None
+    assert world.reservation.held.tokens == 111
 
 
 async def test_e1_a_call_of_unknown_cost_counts_with_what_was_reserved_for_it() -> None:
@@ -290,6 +293,15 @@ def test_e3_a_person_is_asked_for_the_limit_once_more() -> None:
     assert small.question.endswith("is too small for a call of a model: no call begins with less than $0.0010")
 
 
+async def test_e1_the_next_call_is_priced_with_the_longest_prompt_so_far() -> None:
+    world = World(NOTHING, step=LimitSettings(usd=9.0))
+    world.reservation.call_cost = lambda prompt: Amount(prompt / 1000, 0)
+    await world.reservation.open(100)
+    for tokens_in, most in ((400, 0.4), (700, 0.4), (1300, 0.6)):
+        await world.reservation.cover(Usage(tokens_in, 1, usd=0.0))
+        assert world.reservation.held.usd == most
+
+
 async def test_e1_what_passed_its_limit_is_said_when_it_is_settled() -> None:
     world = World(Amount(0.25, 100), step=LimitSettings(usd=1.0, tokens=50))
     await world.reservation.settle(Usage(40, 10, usd=1.5))
@@ -302,6 +314,10 @@ async def test_e1_what_passed_its_limit_is_said_when_it_is_settled() -> None:
     unmeasured = World(Amount(0.25, 100), **STEP)
     await unmeasured.reservation.settle(Usage(usd=1.5))
     assert len(unmeasured.told) == 1, "a cost without tokens counts, too"
+    unused = World(Amount(0.25, 100), **STEP)
+    await unused.ledger.settle(unused.charge._replace(attempt=2), NOW, Usage(10, 1, usd=2.0))
+    await unused.reservation.settle(Usage(0, 0, usd=0.0))
+    assert unused.told == [], "it was said of the one that passed it"
     quiet = World(Amount(0.25, 100), **STEP)
     await quiet.reservation.settle(Usage(0, 0, usd=0.0))
     await quiet.reservation.settle(Usage(10, 1, usd=1.0))

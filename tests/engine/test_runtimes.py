@@ -22,9 +22,10 @@ class Account(ScriptedRunner):
     def __init__(self, *script: AgentResult | Exception) -> None:
         super().__init__(name="cli")
         self.script = list(script)
+        self.named = "acme"
 
     def account(self, model: str | None, env: Mapping[str, str]) -> str:
-        return "acme"
+        return self.named
 
     async def run(self, request: AgentRequest, host: Any) -> AgentResult:
         self.requests.append(request)
@@ -104,6 +105,23 @@ async def test_c4_after_a_probe_that_found_nothing_out_another_is_made_soon(stop
         assert await world.run() is stopped
     world.clock.advance(30.0)
     assert await world.run() is DONE
+
+
+async def test_c4_a_late_success_does_not_close_the_breaker_of_a_runtime_without_an_account() -> None:
+    """It began before the breaker opened."""
+
+    class Late(Account):
+        async def run(self, request: AgentRequest, host: Any) -> AgentResult:
+            world.book.keep_breaker("runtime cli", opened)
+            return DONE
+
+    world = World()
+    opened = Breaker(FAILURES, 1, world.clock.now() + 30.0, because="no answer")
+    late = Late()
+    late.named = ""
+    world.guarded = GuardedRunner(late, world.book, world.clock)
+    assert await world.run() is DONE
+    assert world.book.breaker("runtime cli") == opened
 
 
 async def test_c4_a_breaker_of_the_whole_runtime_from_an_earlier_version_goes_with_the_first_success() -> None:

@@ -279,7 +279,6 @@ class BudgetReservation:
 
     async def settle(self, usage: Usage) -> None:
         """Record the attempt's cost, and say which limits are passed by now."""
-        self.used = usage
         await self.ledger.settle(self.charge, self.clock.now(), usage)
         scopes = self.scopes()
         if scopes and (usage.tokens_in or usage.tokens_out or usage.usd != 0.0):
