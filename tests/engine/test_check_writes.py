@@ -126,6 +126,42 @@ async def test_k4_a_copy_is_as_the_agent_left_it_when_a_check_has_run(project: P
     assert await shown(world, state) == [["answer"]]
 
 
+async def notes(world: AgentWorld, state: State) -> str:
+    return "".join(event.text for event in await world.events(state.id) if isinstance(event, ev.OutputWritten))
+
+
+async def test_k4_files_that_a_check_wrote_are_named_when_they_are_put_back(project: Project) -> None:
+    world = AgentWorld(project, answers("42"))
+    state = await world.run(plan(agent(workspace="copy", check="touch w0 w1 w2 w3 w4 w5 w6 w7 w8 w9")))
+    names = ", ".join(f"w{number}" for number in range(10))
+    assert f"files that the check wrote were put back: {names}\n" in await notes(world, state)
+
+
+async def test_k4_files_of_a_check_that_cannot_be_put_back_stay_and_are_said_to_be(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.workspaces.file_store.MOST_FILES", 2)
+    world = AgentWorld(project, answers("42"))
+    state = await world.run(plan(agent(workspace="copy", check="touch w0 w1 w2")))
+    assert state.status == "completed"
+    assert "files that the check wrote stay, and count as the agent's: " in await notes(world, state)
+    assert (place_of(state.id, "work") / "w2").exists()
+
+
+async def test_k4_tests_that_were_put_back_for_the_check_stay_so_in_the_agents_own_folder(project: Project) -> None:
+    folder = repository(project, **{"tests/run.sh": "grep -qx 42 answer\n"})
+    cheats = ["true\n"]
+
+    def changes_test(where: Path) -> None:
+        if cheats:
+            (where / "tests/run.sh").write_text(cheats.pop())
+
+    world = AgentWorld(project, answers("41", "42", also=changes_test))
+    state = await world.run(plan(agent(workspace="worktree", check="sh tests/run.sh")))
+    assert state.status == "completed", state.error
+    assert git(folder, "diff", "--name-only", "main", f"windlass/{state.id}/work").split() == ["answer"]
+
+
 @pytest.mark.parametrize("in_git", [True, False])
 async def test_k5_in_a_shared_folder_files_of_a_check_stay_and_are_not_the_agents(
     project: Project, in_git: bool

@@ -16,6 +16,7 @@ from git_repositories import git, repository
 from windlass import Engine, Step
 from windlass.core import events as ev
 from windlass.core.state import State
+from windlass.engine.agents.file_changes import recorded_changes
 from windlass.errors import UsageError, WindlassError
 from windlass.ports import AgentRequest
 from windlass.testing import ScriptedRunner, Turn
@@ -269,10 +270,52 @@ async def test_k5_a_folder_that_is_too_large_is_not_recorded_and_says_so(
     assert state.status == "completed"
     snapshots = [event for event in await world.events(state.id) if isinstance(event, ev.WorkspaceSnapshot)]
     assert [(event.moment, event.tree) for event in snapshots] == [("before", "")]
+    who = state.steps["work"].agent
+    assert who is not None
+    assert recorded_changes([who], project.home) is None, "what its calls say of files is all that is known"
     async with world.engine() as engine:
         assert await counted(engine) == [None], "what is not known is never 0"
         with pytest.raises(UsageError, match=r"has no changes to show: not recorded: .* has more than 1 files"):
             await engine.diff(state.id)
+
+
+async def test_k5_work_whose_end_cannot_be_recorded_is_not_undone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.workspaces.file_store.MOST_FILES", 2)
+
+    def makes_many() -> None:
+        for number in range(3):
+            (project.path / f"of-{number}").write_text("x")
+
+    world = AgentWorld(project, works(makes_many))
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        with pytest.raises(WindlassError, match="its end was not recorded, so nobody can tell its changes"):
+            await engine.undo(state.id, "work")
+    assert len(list(project.path.glob("of-*"))) == 3
+
+
+async def test_k5_of_an_agent_that_changes_nothing_in_several_turns_one_is_shown(project: Project) -> None:
+    world = AgentWorld(project, works(lambda: None, lambda: None))
+    state = await world.run(plan(agent(check="echo x >> log; grep -c x log | grep -x 2")))
+    assert state.status == "completed", state.error
+    async with world.engine() as engine:
+        (found,) = await engine.diff(state.id)
+    assert (found["step"], found["ended"], found["files"]) == ("work", True, [])
+
+
+async def test_k5_a_fork_whose_agent_did_not_work_names_the_execution_that_has_its_changes(project: Project) -> None:
+    world = AgentWorld(project, works(lambda: (project.path / "new.txt").write_text("new\n")))
+    state = await world.run(plan(agent(), Step(id="after", needs=("work",), run="true")))
+    async with world.engine() as engine:
+        fork = await engine.fork(state.id, from_step="after")
+        with pytest.raises(UsageError, match="no changes to show: no agent has worked on files") as caught:
+            await engine.diff(fork)
+        assert caught.value.advice[0].endswith(f"this one was forked from: windlass diff {state.id}")
+        with pytest.raises(UsageError, match="step after has no changes to show: no agent has worked") as caught:
+            await engine.diff(state.id, "after")
+        assert caught.value.advice == ()
 
 
 async def test_k5_a_person_may_change_files_between_two_attempts(project: Project, folder: Path) -> None:
@@ -343,6 +386,26 @@ async def test_k5_agents_at_the_same_time_in_one_folder_are_undone_together_or_n
         assert {"of-1", "of-2", "of-3"} <= paths(await engine.diff(state.id, "work")).keys()
         await engine.undo(state.id, "work")
     assert not [name for name in os.listdir(folder) if name.startswith("of-")]
+
+
+async def test_k5_of_agents_that_worked_at_the_same_time_none_is_undone_alone(project: Project, folder: Path) -> None:
+    def turn(request: AgentRequest) -> Turn:
+        line = {"line": f"echo x > of-{request.task}"}
+        return Turn().call("shell", line).say("done").spend(tokens_in=1, tokens_out=1, usd=0.0)
+
+    world = AgentWorld(project, ScriptedRunner(turn, name="cli"))
+    step = agent(foreach=["a", "b"], prompt="{{ item }}", permissions={"mode": "ask"})
+    async with world.engine() as engine:
+        execution = await engine.start(plan(step), hold=True)
+        await occurred(execution, ev.ApprovalAsked, 2)
+        for count, item in enumerate(("work[1]", "work[0]"), 1):
+            await execution.approve(item)
+            await occurred(execution, ev.AttemptFinished, count)
+        with pytest.raises(WindlassError, match=r"work\[1\] worked in the same folder at the same time") as caught:
+            await engine.undo(execution.id, "work[0]")
+        assert "windlass docs workspaces" in caught.value.advice[0]
+        assert {one["path"] for one in await engine.undo(execution.id, "work")} == {"of-a", "of-b"}
+    assert not list(folder.glob("of-*"))
 
 
 def works_there(turn: Callable[[Path, str], Any]) -> ScriptedRunner:
@@ -440,14 +503,15 @@ async def test_k5_undo_of_merged_work_is_refused_and_nothing_is_touched(
     world = AgentWorld(project, works_there(lambda where, task: (where / task).write_text("new\n")))
     fix = agent("fix", foreach=["a", "b"], prompt="{{ item }}", workspace="worktree")
     state = await world.run(plan(fix))
+    git(folder, "checkout", "-q", "-b", "team/next")
     git(folder, "merge", "-q", f"windlass/{state.id}/fix.1")
     async with world.engine() as engine:
         for step in ("fix", "fix[1]"):
             with pytest.raises(
-                WindlassError, match=r"nothing was touched: the work of fix\[1\] is merged into main$"
+                WindlassError, match=r"nothing was touched: the work of fix\[1\] is merged into team/next$"
             ) as caught:
                 await engine.undo(state.id, step)
-            assert git(folder, "rev-parse", "--short=12", "main").strip() in caught.value.advice[0]
+            assert git(folder, "rev-parse", "--short=12", "team/next").strip() in caught.value.advice[0]
         assert (place_of(state.id, "fix[0]") / "a").exists()
         assert not any(step.undone for step in (await engine.state(state.id)).steps.values())
 
@@ -475,6 +539,20 @@ async def test_k5_undo_of_work_on_a_branch_says_so_and_no_merge_takes_it(
         landed = await (await engine.resume(state.id)).wait()
     assert [one["step"] for one in landed.steps["land"].output["merged"]] == ["fix[1]"]
     assert not (folder / "a").exists()
+
+
+async def test_k5_undo_names_no_branch_where_a_person_has_taken_the_commit_back(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    repository(project)
+    world = AgentWorld(project, works_there(lambda where, task: (where / "new").write_text("new\n")))
+    state = await world.run(plan(agent(workspace="worktree")))
+    place = place_of(state.id, "work")
+    git(place, "reset", "-q", "HEAD~1")
+    async with world.engine() as engine:
+        undone = await engine.undo(state.id, "work")
+    assert undone == [{"path": "new", "undone": "removed", "folder": str(place)}]
 
 
 async def test_k5_a_merge_of_nothing_but_undone_work_says_so(
