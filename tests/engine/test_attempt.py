@@ -110,6 +110,8 @@ async def test_k9_an_agent_that_drafts_a_plan_is_told_the_tools_the_roles_and_th
     runner = cli(Turn().say(DRAFT))
     state = await AgentWorld(project, runner).run(plan(agent(output="plan"), budget=limit))
     assert state.status == "completed", state.error
+    assert state.steps["work"].agent is not None
+    assert state.steps["work"].agent.verdict == "claimed", "its form says nothing about its steps"
     prompt = runner.requests[0].brief.prompt
     assert "do work\n\nWhen you are done, give the plan as your last message" in prompt
     assert ("All of it, this draft too, may cost $2.50." in prompt) is (limit is not None)

@@ -66,6 +66,8 @@ async def test_k2_41_is_sent_back_and_42_is_verified(project: Project) -> None:
     assert [(event.number, event.passed) for event in checked] == [(1, False), (2, True)]
     assert checked[0].results[0].exit_code == 3
     assert state.cost.usd == 1.0
+    written = "".join(event.text for event in await world.events(state.id) if isinstance(event, ev.OutputWritten))
+    assert f"checking: {CHECK}\n" in written
 
 
 async def test_k2_an_agent_that_never_passes_fails_with_the_reason_and_can_be_retried(project: Project) -> None:
@@ -103,10 +105,10 @@ async def test_k2_a_retry_by_hand_goes_on_in_the_conversation_and_counts_its_tri
 
 async def test_k2_checks_run_in_order_up_to_the_first_that_fails(project: Project) -> None:
     world = AgentWorld(project, writes(project, "42"))
-    checks = ["echo one >> order", "echo two >> order; false", "echo three >> order"]
+    checks = ["echo $WINDLASS_STEP >> order", "echo $WINDLASS_STEP >> order; false", "echo three >> order"]
     state = await world.run(plan(agent(check=checks, tries=1)))
     assert state.status == "failed"
-    assert (project.path / "order").read_text() == "one\ntwo\n"
+    assert (project.path / "order").read_text() == "work.check-1\nwork.check-2\n"
 
 
 async def test_k2_a_tool_can_be_a_check(project: Project) -> None:
@@ -250,6 +252,7 @@ async def test_k2_killed_after_the_last_check_the_agent_is_not_asked_again(proje
     later.runners = {**later.runners, "cli": replay}
     state = await later.resume(first.id)
     assert (state.status, verdict(state), replay.requests) == ("failed", "refuted", [])
+    assert state.steps["work"].error == first.steps["work"].error
 
 
 @pytest.mark.parametrize(
@@ -308,6 +311,19 @@ async def test_c6_a_check_asks_where_the_settings_ask_for_its_tool(project: Proj
         await engine.approve(execution.id, "work", by="ann")
         state = await execution.wait()
     assert (state.status, verdict(state)) == ("completed", "verified")
+
+
+async def test_c6_a_check_that_a_person_denies_does_not_run_and_fails_the_step(project: Project) -> None:
+    world = AgentWorld(project, writes(project, "42"))
+    async with world.engine(approvals={"always": ["shell"]}) as engine:
+        execution = await engine.start(plan(agent(check=CHECK)), hold=True)
+        await occurred(execution, ev.ApprovalAsked)
+        await engine.approve(execution.id, "work", allow=False, by="ann")
+        state = await execution.wait()
+    error = state.steps["work"].error
+    assert error is not None
+    assert (error.category, error.message) == ("permission", "the check was denied by a person")
+    assert (verdict(state), times_checked(project)) == ("None", 0)
 
 
 async def test_k2_an_automatic_retry_of_refuted_work_does_not_complete_it(project: Project) -> None:
