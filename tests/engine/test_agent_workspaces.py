@@ -7,15 +7,21 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from agent_worlds import AgentWorld, agent, occurred, plan
+from code_worlds import plain_call
 from git_repositories import git, repository
 
+from windlass.clock import SystemClock
 from windlass.core import events as ev
+from windlass.core.agent import AgentState
 from windlass.core.state import State
-from windlass.errors import PlanInvalid, UsageError
+from windlass.core.transitions import StepStatus
+from windlass.engine.agents.workspace import AgentFolder
+from windlass.errors import PlanInvalid, ToolError, UsageError
 from windlass.ports import AgentRequest
 from windlass.removal import remove_tree
 from windlass.testing import ScriptedRunner, Turn
@@ -67,6 +73,7 @@ async def test_k4_an_agent_works_in_a_worktree_and_its_work_is_on_a_branch(proje
     assert not (folder / "new.txt").exists()
     assert (git(folder, "rev-parse", "HEAD"), git(folder, "status", "--porcelain")) == (head, status)
     assert not list(place.glob(".windlass-canary*"))
+    assert not list(project.home.rglob("*.bundle")), "no other machine takes it over"
     async with world.engine() as engine:
         (found,) = await engine.diff(state.id)
         assert (found["root"], [file["path"] for file in found["files"]]) == (str(place), ["new.txt"])
@@ -252,6 +259,29 @@ async def test_k4_where_there_is_no_worktree_it_says_why(
     assert runner.requests == []
     assert any("workspace: copy" in advice for advice in error.advice)
     assert any("git branch -m windlass" in advice for advice in error.advice) == ("refs/heads" in why)
+
+
+async def test_k4_a_folder_that_cannot_be_made_fails_the_step(project: Project, data: Path) -> None:
+    data.write_text("no folder")
+    runner = works(writes())
+    state = await AgentWorld(project, runner).run(plan(agent(workspace="copy", retry={"max": 0})))
+    error = state.steps["work"].error
+    assert error is not None
+    assert (error.category, error.message.startswith("the copy cannot be made: ")) == ("resource", True)
+    assert runner.requests == []
+
+
+async def test_j2_an_agent_does_not_begin_anew_on_a_worker_where_its_copy_is_gone(
+    project: Project, tmp_path: Path
+) -> None:
+    place = place_of("e", "s")
+    known = ev.WorkspaceOpened(1.0, "s", 1, "copy", str(place), ready=True)
+    step: Any = SimpleNamespace(agent=AgentState(workspace=known, attempt=1), worker="two", status=StepStatus.RUNNING)
+    contact: Any = SimpleNamespace(step=step, files=None, tell=lambda event: None)
+    folder = AgentFolder({"kind": "copy"}, plain_call(tmp_path), contact, SystemClock())
+    with pytest.raises(ToolError, match=f"the copy of step s, {place}, is not on worker two"):
+        await folder.enter()
+    assert not place.exists()
 
 
 async def test_k4_a_copy_needs_no_git(project: Project) -> None:

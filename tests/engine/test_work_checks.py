@@ -109,6 +109,9 @@ async def test_k2_checks_run_in_order_up_to_the_first_that_fails(project: Projec
     state = await world.run(plan(agent(check=checks, tries=1)))
     assert state.status == "failed"
     assert (project.path / "order").read_text() == "work.check-1\nwork.check-2\n"
+    async with world.engine() as engine:
+        await engine.verify(state.id)
+    assert (project.path / "order").read_text().splitlines()[2:] == ["work.verify-1", "work.verify-2"]
 
 
 async def test_k2_a_tool_can_be_a_check(project: Project) -> None:
