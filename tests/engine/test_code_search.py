@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from code_worlds import plain_call
 
+from windlass.core.decide import Policy
 from windlass.engine.code.search import CodeSearch, search
+from windlass.engine.code.tool import TYPED_AT_MOST, WHAT_CODE_IS, CodeTool
+from windlass.engine.code.typings import declarations
 from windlass.errors import ToolError
 from windlass.tools.built_in import Registry
 from windlass.tools.files.tools import file_tools
@@ -116,3 +119,18 @@ async def test_g2_the_tool_finds_those_of_its_caller_and_runs_only_inside_an_exe
     assert CodeSearch().validate({"query": "x", "limit": 1}) == []
     for wrong in ({"query": "x", "limit": 0}, {"query": "x", "more": 1}, {}):
         assert CodeSearch().validate(wrong)
+
+
+def test_g2_an_agent_with_few_tools_is_told_their_types_and_one_with_more_is_advised_to_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tool, box = CodeTool(SimpleNamespace(), Policy()), Registry(file_tools())  # type: ignore[arg-type]
+    names = box.names()
+    types = declarations(file_tools())
+    advised = f"{WHAT_CODE_IS}\nThere are many tools: find the ones you need, with their types, by code.search first."
+    at_most = [*names, *("gone" for _ in range(TYPED_AT_MOST - len(names)))]
+    assert tool.briefed(at_most, box) == f"{WHAT_CODE_IS}\n{types}"
+    assert tool.briefed([*at_most, "gone"], box) == advised
+    for most, told in ((len(types), f"{WHAT_CODE_IS}\n{types}"), (len(types) - 1, advised)):
+        monkeypatch.setattr("windlass.engine.code.tool.TYPES_AT_MOST", most)
+        assert tool.briefed(names, box) == told
