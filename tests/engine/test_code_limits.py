@@ -98,10 +98,12 @@ async def test_g2_no_use_begins_while_a_person_is_asked_and_none_is_under_way_th
 
 
 async def test_g2_a_question_that_is_given_up_before_it_was_asked_holds_up_nothing() -> None:
-    tree, may_end = Tree(LIMITS), asyncio.Event()
+    tree, may_end, begun = Tree(LIMITS), asyncio.Event(), 0
 
     async def use() -> None:
+        nonlocal begun
         async with tree.working():
+            begun += 1
             await may_end.wait()
 
     async def ask() -> None:
@@ -113,12 +115,18 @@ async def test_g2_a_question_that_is_given_up_before_it_was_asked_holds_up_nothi
     question = asyncio.create_task(ask())
     for _ in range(5):
         await asyncio.sleep(0)
+    later = asyncio.create_task(use())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert begun == 1, "it waits for the question"
     question.cancel()
     await asyncio.wait({question})
     assert question.cancelled(), "nobody was asked"
-    async with asyncio.timeout(10), tree.working():
-        may_end.set()
-    await first
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert begun == 2, "it waits for nothing more"
+    may_end.set()
+    await asyncio.gather(first, later)
 
 
 def test_g2_a_program_has_the_tools_of_its_caller_that_were_granted_and_no_agents() -> None:
