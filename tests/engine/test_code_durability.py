@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from code_worlds import CodeWorld, Notes, PowerCut, code, kept, of, plan
+from code_worlds import CodeWorld, Notes, PowerCut, code, failure, kept, of, plan
 
 import windlass
 from windlass.core import events as ev
@@ -164,6 +164,24 @@ class World:
         again = await world.with_journal(journal).resume(execution)
         assert again.steps["work"].output == state.steps["work"].output
         assert len(self.notes.done) == done
+
+
+async def test_d6_a_program_that_ends_with_a_failed_call_fails_like_it_also_over_a_crash(
+    project: Project, sandbox: Sandbox
+) -> None:
+    @windlass.tool
+    async def fails() -> None:
+        raise windlass.ToolError("the tap is shut", category="permission", advice=("open it",))
+
+    world = CodeWorld(project, sandbox, [fails])
+    state = await world.run(plan(code("await tools.fails();", retry={"max": 0})))
+    history = await world.events(state.id)
+    end = next(number for number, event in enumerate(history, 1) if isinstance(event, ev.CallFailed))
+    journal = MemoryJournal()
+    await journal.append(state.id, 0, history[:end], head=head_of(fold(history[:end])))
+    again = await world.with_journal(journal).resume(state.id)
+    assert failure(again) == failure(state)
+    assert "call 1 (fails): the tap is shut" in failure(again).message
 
 
 async def start(world: CodeWorld, source: str) -> None:

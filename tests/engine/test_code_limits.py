@@ -11,7 +11,10 @@ from typing import Any, get_args
 import pytest
 from code_worlds import plain_call
 
+import windlass
 from windlass.core.decide import Policy
+from windlass.core.events import CallFinished
+from windlass.core.program import CallRecord, ProgramLog
 from windlass.engine.code.caller import Permit, ProgramOrigin, Tree, callable_names
 from windlass.engine.code.composed import Composed
 from windlass.engine.code.failures import failure_of, raised
@@ -20,7 +23,17 @@ from windlass.engine.code.running import ProgramDeps, run_program
 from windlass.engine.code.tool import CodeTool
 from windlass.engine.gates import TookTooLong
 from windlass.errors import CUT_OFF, Category, Failure, ToolError, Trouble
-from windlass.ports import ComposedTool, PersonAnswer, ProgramError, ProgramLimits
+from windlass.plan.model import Effect
+from windlass.ports import (
+    ComposedTool,
+    Delivery,
+    GuestCall,
+    PersonAnswer,
+    Program,
+    ProgramError,
+    ProgramLimits,
+    ProgramTurn,
+)
 from windlass.process import ProcessLost
 from windlass.testing import FakeClock
 
@@ -249,24 +262,104 @@ async def test_g3_a_composed_tool_runs_only_inside_an_execution_and_not_in_itsel
     greet._bounded(ProgramOrigin(caller, chain=tuple("abcdefg")))
 
 
-async def test_c5_a_time_that_was_over_elsewhere_is_not_told_as_the_limit_of_the_program(tmp_path: Path) -> None:
-    class Stuck:
-        async def open(self, program: Any) -> Any:
-            raise TimeoutError("the worker did not answer")
+class Turns:
+    """A sandbox whose program takes these turns, or cannot be opened."""
 
-    caller: Any = SimpleNamespace(names=list)
-    sandbox: Any = Stuck()
-    contact = SimpleNamespace(step=SimpleNamespace(id="s", programs=None), tell=lambda event: None)
+    def __init__(self, *turns: ProgramTurn | Exception) -> None:
+        self._turns = list(turns)
+        self.closed = False
+
+    async def open(self, program: Program) -> Any:
+        return self if isinstance(self._turns[0], ProgramTurn) else self._next()
+
+    async def begin(self) -> ProgramTurn:
+        return self._next()
+
+    async def deliver(self, results: list[Delivery]) -> ProgramTurn:
+        return self._next()
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def _next(self) -> ProgramTurn:
+        turn = self._turns.pop(0)
+        if isinstance(turn, Exception):
+            raise turn
+        return turn
+
+
+def line(programs: ProgramLog | None = None) -> SimpleNamespace:
+    """The line of a program to an execution, with what it did before."""
+    return SimpleNamespace(step=SimpleNamespace(id="s", programs=programs), tell=lambda event: None)
+
+
+async def perform(folder: Path, sandbox: Any, contact: Any, caller: Any = None) -> Any:
+    return await run_program(
+        ProgramDeps(sandbox, FakeClock(1.0)),
+        plain_call(folder, contact),
+        ProgramOrigin(caller or SimpleNamespace(names=list)),
+        "return 1;",
+        {},
+        grants=None,
+        limits=LIMITS,
+    )
+
+
+async def test_c5_a_time_that_was_over_elsewhere_is_not_told_as_the_limit_of_the_program(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError, match="the worker did not answer"):
-        await run_program(
-            ProgramDeps(sandbox, FakeClock(1.0)),
-            plain_call(tmp_path, contact),
-            ProgramOrigin(caller),
-            "return 1;",
-            {},
-            grants=None,
-            limits=LIMITS,
-        )
+        await perform(tmp_path, Turns(TimeoutError("the worker did not answer")), line())
+
+
+async def test_g1_a_program_that_has_no_place_to_run_in_fails_and_may_be_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="there is no place") as failed:
+        await perform(tmp_path, Turns(ProgramError("lost", "there is no place")), line())
+    assert (failed.value.failure.kind, failed.value.failure.final) == ("lost", False)
+    with pytest.raises(ToolError, match="a program runs only inside an execution"):
+        await perform(tmp_path, Turns(ProgramTurn(done=True)), None)
+
+
+@pytest.mark.parametrize(
+    ("before", "missing"),
+    [({}, "any call"), ({"1": CallRecord("a", {}, "none", 1, order=0)}, "call 1, which it made before")],
+)
+async def test_g1_a_program_that_waits_and_makes_no_call_has_diverged(
+    tmp_path: Path, before: dict[str, CallRecord], missing: str
+) -> None:
+    sandbox = Turns(ProgramTurn())
+    with pytest.raises(ToolError) as failed:
+        await perform(tmp_path, sandbox, line(ProgramLog(calls=before)))
+    assert (failed.value.failure.kind, failed.value.failure.message) == ("diverged", f"it did not make {missing}")
+    assert sandbox.closed
+
+
+async def test_d2_an_error_of_the_engine_in_a_call_ends_the_program(tmp_path: Path) -> None:
+    @windlass.tool(effect="none")
+    async def one() -> int:
+        return 1
+
+    async def use(*_: Any) -> int:
+        return 1
+
+    async def allow(*_: Any) -> Permit:
+        return Permit()
+
+    def tell(event: Any, *, soon: bool | None = None) -> None:
+        if isinstance(event, CallFinished):
+            raise RuntimeError("the journal is gone")
+
+    caller = SimpleNamespace(
+        names=lambda: ["one"],
+        tool=lambda name: one,
+        effect=lambda name, arguments: Effect.NONE,
+        asks=lambda name, arguments: False,
+        allow=allow,
+    )
+    contact = line()
+    contact.tell, contact.use = tell, use
+    sandbox = Turns(ProgramTurn((GuestCall(1, "one", {}),)))
+    with pytest.raises(RuntimeError, match="the journal is gone"):
+        await perform(tmp_path, sandbox, contact, caller)
+    assert sandbox.closed
 
 
 async def test_g1_the_code_tool_runs_only_inside_an_execution(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import signal
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
-from code_worlds import CodeWorld, Notes, code, kept, plan
+from code_worlds import CodeWorld, Notes, code, kept, of, plan
 
 import windlass
+from windlass.core import events as ev
 from windlass.engine.code.failures import failure_of
 from windlass.errors import Trouble
 from windlass.ports import ProgramError
@@ -123,6 +124,12 @@ async def test_g1_a_failed_call_that_nobody_awaits_fails_the_step_with_its_own_w
     assert step.error is not None
     assert (step.error.kind, str(step.error.category)) == ("unhandled", "configuration")
     assert "the tap is shut" in step.error.message
+
+
+async def test_g1_what_a_program_logged_before_it_threw_is_in_the_output(world: CodeWorld) -> None:
+    state = await world.run(plan(code("console.log('so far'); throw new Error('enough');", retry={"max": 0})))
+    written = of(await world.events(state.id), ev.OutputWritten)
+    assert [(event.stream, event.text) for event in written] == [("log", "so far\n")]
 
 
 async def test_g1_many_programs_at_once_keep_apart(project: Project, sandbox: WasmSandbox) -> None:
