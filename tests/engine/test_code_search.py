@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from code_worlds import plain_call
+from gate_worlds import Scripted
 
 from windlass.core.decide import Policy
 from windlass.engine.code.search import CodeSearch, search
@@ -62,6 +63,8 @@ TOOLS = [
         ("weath", ["weather_forecast"]),
         ("wea", ["weather_forecast"]),
         ("we", []),
+        ("urls", ["HTTPFetch"]),
+        ("weath zoom", ["weather_forecast", "city.map"]),
     ],
 )
 def test_g2_words_are_found_in_names_then_descriptions_then_arguments(query: str, names: list[str]) -> None:
@@ -87,6 +90,8 @@ def test_g2_no_more_than_asked_for_are_given() -> None:
     assert len(search(tools, "words", limit=3)) == 3
     assert search(tools, "words", limit=0) == []
     assert search(tools, "words", limit=-1) == []
+    twins = [made("same", "of a server"), made("same", "of another")]
+    assert [found.description for found in search(twins, "same")] == ["of a server", "of another"]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +119,8 @@ async def test_g2_the_tool_finds_those_of_its_caller_and_runs_only_inside_an_exe
     found = await CodeSearch().execute({"query": "rename a file", "limit": 1}, inside)
     assert "move" in found
     assert await CodeSearch().execute({"query": "nowhere"}, inside) == ""
+    many = plain_call(tmp_path, SimpleNamespace(tools=Registry(Scripted(f"rename{number}") for number in range(12))))
+    assert (await CodeSearch().execute({"query": "rename"}, many)).count("Promise<") == 10
     with pytest.raises(ToolError, match="a search runs only inside an execution"):
         await CodeSearch().execute({"query": "rename"}, plain_call(tmp_path))
     assert CodeSearch().validate({"query": "x", "limit": 1}) == []
