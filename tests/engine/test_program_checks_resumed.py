@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from agent_worlds import AgentWorld, agent, plan
 from code_worlds import Notes
+from git_repositories import repository
 
+from windlass import Step
 from windlass.assembly.agents import policy_of
 from windlass.clock import SystemClock
 from windlass.core import events as ev
@@ -31,12 +34,12 @@ if (content !== "42") throw new Error("it is " + content);
 """
 
 
-def world_of(project: Project, sandbox: Sandbox, notes: Notes, *answers: str) -> AgentWorld:
+def world_of(project: Project, sandbox: Sandbox, notes: Notes, *answers: str, name: str = "answer") -> AgentWorld:
     """An agent that writes one answer after another, and tools for the program that checks them."""
     left = list(answers)
 
     def turn(request: AgentRequest) -> Turn:
-        project.file("answer", left.pop(0))
+        (request.workdir / name).write_text(left.pop(0))
         return Turn(session="s1").say("done").spend(tokens_in=1, tokens_out=1, usd=0.0)
 
     programs = CodeTool(ProgramDeps(sandbox, SystemClock()), policy_of(load_settings(project.home)))
@@ -70,6 +73,34 @@ async def test_k2_each_try_and_each_retry_of_a_person_is_checked_anew(project: P
     assert state.status == "completed"
     paid = [text for text in notes.done if text != "after"]
     assert paid == ["for 40", "for 41", "for still 41", "for 43", "for 44", "for 42"]
+
+
+PAY = 'await tools.pay({text: (await tools.files.read({path: "tests/run.sh"})).content});'
+
+
+async def test_k2_a_program_looks_at_the_original_tests_and_then_at_the_agents_own(
+    project: Project, sandbox: Sandbox
+) -> None:
+    repository(project)
+    project.file("tests/run.sh", "true")
+    notes = Notes()
+    world = world_of(project, sandbox, notes, "false", "test 1", name="tests/run.sh")
+    state = await world.run(plan(agent(check=[{"code": PAY}, "sh tests/run.sh"])))
+    assert state.status == "completed", state.error
+    assert notes.done == ["true", "false", "true", "test 1"]
+
+
+async def test_k2_each_branch_of_a_merge_is_checked_by_a_program_of_its_own(
+    project: Project, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    repository(project)
+    notes = Notes()
+    world = world_of(project, sandbox, notes, "42", "42")
+    fix = agent("fix", foreach=["a", "b"], prompt="{{ item }}", workspace="worktree")
+    merge = Step(id="merge", merge="fix", check={"code": 'await tools.pay({text: "checked"});', "timeout": "1m"})
+    state = await world.run(plan(fix, merge))
+    assert notes.done == ["checked"] * 2, state.steps["merge"].error
 
 
 async def test_k2_verify_checks_the_steps_whose_checks_are_no_programs(project: Project, sandbox: Sandbox) -> None:

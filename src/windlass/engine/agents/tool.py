@@ -32,7 +32,12 @@ _CHECKS = {
     "type": "array",
     "items": {
         "type": "object",
-        "properties": {"tool": {"type": "string"}, "with": {"type": "object"}},
+        "properties": {
+            "tool": {"type": "string"},
+            "with": {"type": "object"},
+            "source": {"type": "string"},
+            "timeout": {"type": "number"},
+        },
         "required": ["tool", "with"],
         "additionalProperties": False,
     },
