@@ -18,7 +18,7 @@ from windlass.core import events as ev
 from windlass.core.agent import AgentState, WorkPeriod
 from windlass.core.state import State
 from windlass.core.view import snapshot
-from windlass.engine.agents.protection import named_tests, restore_protected
+from windlass.engine.agents.protection import named_tests, restore_protected, restore_tests, touched_programs
 from windlass.errors import ToolError
 from windlass.ports import AgentRequest
 from windlass.testing import ScriptedRunner, Turn
@@ -48,6 +48,10 @@ def cheats(folder: Path) -> None:
 
 def works(folder: Path) -> None:
     (folder / "answer").write_text("42\n")
+
+
+async def notes(world: AgentWorld, state: State) -> str:
+    return "".join(event.text for event in await world.events(state.id) if isinstance(event, ev.OutputWritten))
 
 
 def of_agent(state: State) -> dict[str, Any]:
@@ -127,6 +131,7 @@ async def test_k2_a_protected_path_that_leads_out_fails_the_step(project: Projec
     [
         ("test/", "`protect` names test/, and there is nothing of that name; did you mean tests/?"),
         ("tests/rum.sh", "did you mean tests/run.sh?"),
+        ("test/run.sh", "did you mean tests/run.sh?"),
         ("Test/*.sh", "did you mean tests/*.sh?"),
         ("spec/", "`protect` names spec/, and there is nothing of that name"),
         ("Test/*.{sh,py}", "did you mean tests/*.{sh,py}?"),
@@ -161,12 +166,23 @@ async def test_k2_a_protected_file_that_is_not_there_is_a_warning_and_may_not_be
     assert (told["verdict"], told["put_back"]) == ("verified", ["setup.cfg"])
     assert told["unmatched"] == ["setup.cfg", "**/conftest.py"]
     assert not (project.path / "setup.cfg").exists()
-    written = "".join(event.text for event in await world.events(state.id) if isinstance(event, ev.OutputWritten))
-    assert "warning: `protect` names setup.cfg, and there is nothing of that name" in written
+    warning = "warning: `protect` names setup.cfg, and there is nothing of that name: it protects no file\n"
+    assert warning in await notes(world, state)
     assert any("work: `protect` names setup.cfg, **/conftest.py, and there was" in line for line in summary(state))
     async with world.engine() as engine:
         verified = await engine.verify(state.id)
     assert of_agent(verified)["unmatched"] == ["setup.cfg", "**/conftest.py"]
+
+
+async def test_k2_names_that_protect_nothing_are_known_still_when_a_person_has_the_step_tried_again(
+    project: Project,
+) -> None:
+    world = AgentWorld(project, does(lambda folder: (folder / "setup.cfg").touch(), works))
+    failed = await world.run(plan(agent(check="test -e answer", protect="**/conftest.py", tries=1)))
+    async with world.engine() as engine:
+        await engine.retry(failed.id, "work")
+        state = await (await engine.resume(failed.id)).wait()
+    assert (state.status, of_agent(state)["unmatched"]) == ("completed", ["**/conftest.py"])
 
 
 async def test_k2_a_folder_that_the_agent_deleted_before_its_attempt_broke_off_is_protected_still(
@@ -284,10 +300,13 @@ async def test_k2_a_test_that_the_check_names_is_protected_unless_the_step_allow
     repository(project)
     project.file("tests/run.sh", HARD)
     runner = does(cheats, works)
-    state = await AgentWorld(project, runner).run(plan(agent(check=RUN)))
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(check=f"{RUN} && ls tests/")))
     assert (state.status, of_agent(state)["verdict"]) == ("completed", "verified")
     assert (project.path / "tests/run.sh").read_text() == HARD
     assert (project.path / "tests/more.sh").exists(), "a new test is work"
+    how = "which were put back: tests/run.sh; `protect: []` in the step would leave them\n"
+    assert f"the agent changed protected files, {how}" in await notes(world, state)
     assert "they were put back: tests/run.sh" in runner.requests[1].brief.prompt
     allowed = await AgentWorld(project, does(cheats)).run(plan(agent(check=RUN, protect=[])))
     assert (allowed.status, of_agent(allowed)["touched"]) == ("completed", ["tests/run.sh"])
@@ -360,24 +379,45 @@ async def test_k2_a_test_that_another_agent_changes_beside_is_not_put_back(proje
     state = await world.run(both)
     assert state.status == "completed"
     assert "test -e begun" in (project.path / "tests/run.sh").read_text(), "the work of the other agent"
-    written = "".join(event.text for event in await world.events(state.id) if isinstance(event, ev.OutputWritten))
-    assert "tests are not protected: tester works in the same folder at the same time\n" in written
+    said = await notes(world, state)
+    assert "tests are not protected: tester works in the same folder at the same time\n" in said
 
 
 def test_k2_files_of_another_machines_folder_cannot_be_protected(tmp_path: Path) -> None:
-    worker = AgentState(periods=[WorkPeriod("/elsewhere/work", 1.0, "git:a", "git:b", 2.0)])
+    worker = AgentState(periods=[WorkPeriod("/elsewhere/work", "git:a", 1.0, "git:b", 2.0)])
     call = SimpleNamespace(workdir=tmp_path, home=tmp_path)
     with pytest.raises(ToolError, match="the agent worked in /elsewhere/work and now in"):
         restore_protected(worker, ["tests/"], call)  # type: ignore[arg-type]
+    with pytest.raises(ToolError, match="cannot be protected: the agent has worked on no recorded files"):
+        restore_protected(AgentState(), ["tests/"], call)  # type: ignore[arg-type]
 
 
-async def test_k2_a_script_that_is_no_test_is_named_and_left(project: Project) -> None:
+@pytest.mark.parametrize("worked", [("/elsewhere", "git:b", 2.0), (".",)])
+def test_k2_work_elsewhere_and_work_without_an_end_have_nothing_to_put_back(
+    tmp_path: Path, worked: tuple[Any, ...]
+) -> None:
+    worker = AgentState(periods=[WorkPeriod(str(tmp_path / worked[0]), "git:a", 1.0, *worked[1:])])
+    call = SimpleNamespace(workdir=tmp_path, home=tmp_path)
+    assert restore_tests(worker, ["tests/"], call) == ()  # type: ignore[arg-type]
+    assert touched_programs(worker, [{"with": {"line": "sh build.sh"}}], call) == ()  # type: ignore[arg-type]
+
+
+async def test_k2_scripts_that_the_check_runs_and_that_are_no_tests_are_named_and_left(project: Project) -> None:
     repository(project)
-    project.file("build.sh", HARD)
-    state = await AgentWorld(project, does(lambda folder: (folder / "build.sh").write_text(EASY))).run(
-        plan(agent(check="sh build.sh"))
-    )
-    assert (state.status, of_agent(state)["touched"]) == ("completed", ["build.sh"])
+    scripts = ["build.sh", "lib/run.sh", "more.sh"]
+    for name in (*scripts, "lib/data", "other.sh"):
+        project.file(name, HARD)
+        (project.path / name).chmod(0o755)
+
+    def changes(folder: Path) -> None:
+        for name in (*scripts, "lib/data", "other.sh", "made.sh"):
+            (folder / name).write_text(EASY)
+
+    world = AgentWorld(project, does(changes))
+    line = "! sh build.sh -x && false || 'lib/run.sh' lib/data | sh more.sh other.sh; sh made.sh"
+    state = await world.run(plan(agent(check=line)))
+    assert (state.status, of_agent(state)["touched"]) == ("completed", scripts)
+    assert f"the agent changed what the check runs: {', '.join(scripts)}\n" in await notes(world, state)
     assert (project.path / "build.sh").read_text() == EASY
 
 
@@ -392,6 +432,8 @@ async def test_k2_a_script_that_is_no_test_is_named_and_left(project: Project) -
         ("pytest tests/ ../other/tests /etc/tests -x", ["tests/"]),
         ("python answer.py && node latest.js contest.py", []),
         ("an 'unfinished line with tests/", []),
+        ("pytest 'tests/test a+b.py'", ["tests/test a+b.py"]),
+        ("pytest tests/test_a+b.py", ["tests/test_a+b.py"]),
     ],
 )
 def test_k2_tests_that_a_command_names(line: str, named: list[str]) -> None:
@@ -419,4 +461,5 @@ async def test_k2_without_a_record_nothing_can_be_protected_and_the_step_says_so
     state = await AgentWorld(project, does(works)).run(plan(agent(check=RUN, protect="tests/")))
     error = state.steps["work"].error
     assert error is not None
-    assert (error.category, "cannot be protected" in error.message) == ("configuration", True)
+    assert (error.category, "has more than 0 files" in error.message) == ("configuration", True)
+    assert error.message.startswith("the files of `protect` cannot be protected: not recorded: ")

@@ -134,6 +134,9 @@ class AgentState(msgspec.Struct):
     """Times that there was something new to check: its claims, and the retries of a person. Unlike `checks` it only
     grows, so that it names the programs of a check."""
 
+    unmatched: tuple[str, ...] = ()
+    """Names of `protect` that fitted no file when it began, as its checks noted them."""
+
     refused: int = 0
     """Failed checks of its work in this conversation: they choose among several models."""
 

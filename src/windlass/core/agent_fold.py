@@ -87,7 +87,7 @@ def _checked(state: StateData, event: ev.AgentChecked) -> None:
     agent = _agent(state.steps[event.step])
     if not event.passed and event.number > max(agent.checks, 0):  # not one that a person asked for
         agent.refused += 1
-    agent.checked, agent.checks = event, event.number
+    agent.checked, agent.checks, agent.unmatched = event, event.number, event.unmatched
 
 
 def _reopened(state: StateData, event: ev.AgentReopened) -> None:

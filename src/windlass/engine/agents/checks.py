@@ -105,7 +105,7 @@ class WorkChecks:
         of the agent. Raises for a name that is a mistake."""
         agent = self._contact.step.agent
         if agent is not None and agent.periods:
-            self._unmatched = agent.checked.unmatched if agent.checked is not None else ()
+            self._unmatched = agent.unmatched
             return
         for one in await asyncio.to_thread(require_named, names, self._call):
             self._unmatched += (one.name,)

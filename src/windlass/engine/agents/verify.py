@@ -102,9 +102,8 @@ async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Cl
         if before is not None:
             with suppress(ToolError, OSError):  # then `windlass workspaces` shows files that are not committed
                 await asyncio.shield(asyncio.to_thread(take_back_writes, before, call))
-    unmatched = step.agent.checked.unmatched if step.agent.checked is not None else ()
     checked = ev.AgentChecked(
-        clock.now(), step.id, step.attempts, max(step.agent.checks, 0), tuple(results), unmatched=unmatched
+        clock.now(), step.id, step.attempts, max(step.agent.checks, 0), tuple(results), unmatched=step.agent.unmatched
     )
     root, tree = await files_seen(call, results) if checked.passed else ("", "")
     return msgspec.structs.replace(checked, root=root, tree=tree)
