@@ -19,6 +19,7 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
+from windlass.core.agent import AgentState
 from windlass.core.call_summary import call_summary
 from windlass.core.decide import Policy
 from windlass.engine.agents.file_changes import WorkRecorder, files_seen, worked_beside
@@ -127,12 +128,13 @@ class WorkChecks:
 
     async def _send_back(self, claim: str, *, can_go_on: bool) -> bool:
         agent = self._contact.step.agent
-        number = (agent.checks if agent is not None else 0) + 1
-        restored, touched = await self._look_after_own_files()
+        assert agent is not None, "it has claimed something"
+        number = agent.checks + 1
+        restored, touched = await self._look_after_own_files(agent)
         if restored:
             await (self._files.remember() if self._protected is None else self._files.record("after"))
         results = await self._run_all_apart(claim)
-        if restored and self._protected is None and agent is not None and all(result.passed for result in results):
+        if restored and self._protected is None and all(result.passed for result in results):
             self._note(f"passed on the original {', '.join(restored)}: the agent's own follow")
             await asyncio.to_thread(give_tests_back, agent, named_tests(self._uses), self._call)
             await self._files.remember()
@@ -170,9 +172,8 @@ class WorkChecks:
         finally:
             await asyncio.shield(self._files.take_back())
 
-    async def _look_after_own_files(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def _look_after_own_files(self, agent: AgentState) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Put protected files back, and find programs of the checks that the agent changed; both are named."""
-        agent = self._contact.step.agent
         if self._protected is None:
             tests = named_tests(self._uses)
             if tests and (other := worked_beside(self._contact.state, [self._contact.step])) is not None:

@@ -64,12 +64,12 @@ def named_tests(uses: Iterable[Mapping[str, Any]]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if _TEST.search(path)]
 
 
-def restore_tests(agent: AgentState | None, tests: Sequence[str], call: Call) -> tuple[str, ...]:
+def restore_tests(agent: AgentState, tests: Sequence[str], call: Call) -> tuple[str, ...]:
     """Put back the tests that the agent has changed or deleted; gives the paths of those that its last turn left so.
 
     Raises `ToolError` if it cannot.
     """
-    if not tests or agent is None:
+    if not tests:
         return ()
     try:
         restored = _restore(agent, tests, call, new_ones=False)
@@ -133,19 +133,18 @@ def require_named(patterns: Sequence[str], call: Call) -> list[MissingName]:
     return found
 
 
-def restore_protected(agent: AgentState | None, patterns: Sequence[str], call: Call) -> tuple[str, ...]:
+def restore_protected(agent: AgentState, patterns: Sequence[str], call: Call) -> tuple[str, ...]:
     """Put back the protected files that the agent changed; gives their paths. Raises `ToolError` if it cannot."""
     if not patterns:
         return ()
-    periods = [period for period in agent.periods if period.after] if agent is not None else []
+    periods = [period for period in agent.periods if period.after]
     if not periods:
-        why = agent.unrecorded if agent is not None else ""
+        why = agent.unrecorded or "the agent has worked on no recorded files"
         raise ToolError(
-            f"the files of `protect` cannot be protected: {why or 'the agent has worked on no recorded files'}",
+            f"the files of `protect` cannot be protected: {why}",
             category=Category.CONFIGURATION,
             advice=("let it work in a git repository, or leave `protect` out",),
         )
-    assert agent is not None
     if elsewhere := [period.root for period in periods if not call.workdir.is_relative_to(period.root)]:
         raise ToolError(
             f"the files of `protect` cannot be protected: the agent worked in {elsewhere[0]} and now in {call.workdir}",
@@ -163,7 +162,7 @@ def _restore(agent: AgentState, patterns: Sequence[str], call: Call, *, new_ones
         pairs = [
             RecordedPeriod(period.before, period.after, period.after_check) for period in periods if period.root == root
         ]
-        store = store_with(pairs[0][0], root, call.home)
+        store = store_with(pairs[0].before, root, call.home)
         made = frozenset() if new_ones else _made(store, pairs)
         protects = _protects(patterns, call.workdir, Path(root), made, _targets(store, pairs[0].before))
         done += [one["path"] for one in put_back(store, pairs, protects)]
@@ -179,10 +178,10 @@ def _made(store: Store, pairs: Sequence[RecordedPeriod]) -> frozenset[str]:
     return frozenset(path for path, is_new in first.items() if is_new)
 
 
-def touched_programs(agent: AgentState | None, uses: Iterable[Mapping[str, Any]], call: Call) -> tuple[str, ...]:
+def touched_programs(agent: AgentState, uses: Iterable[Mapping[str, Any]], call: Call) -> tuple[str, ...]:
     """Files that the checks run as programs, as far as the commands name them, and that the agent changed."""
     named = {name for use in uses for name in _programs(str(use["with"].get("line", "")))}
-    if agent is None or not named:
+    if not named:
         return ()
     found: list[str] = []
     for period in agent.periods:

@@ -19,7 +19,6 @@ from windlass.engine.agents.deps import BriefingSource
 from windlass.engine.agents.runtimes import choose
 from windlass.errors import Category, ToolError
 from windlass.plan.model import AGENT, MERGE, Effect, Plan
-from windlass.plan.prepare import prepare
 from windlass.plan.schema import kind_of, nearest
 from windlass.ports import Call, Ledger, Runner, Tool, Toolbox, hooks_of
 from windlass.settings import Settings
@@ -118,8 +117,6 @@ class AgentTool(Tool):
 
     def strange_runtimes(self, plan: Plan) -> list[str]:
         """Unknown runtimes that its agents would run on, as named by steps, plan or settings."""
-        if AGENT not in prepare(plan).tools:
-            return []
         named = {step.runtime or plan.runtime or self.policy.runtime for step in plan.steps if step.is_agent}
         return [problem for runtime in sorted(named) for problem in self.validate({"runtime": runtime})]
 

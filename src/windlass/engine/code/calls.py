@@ -38,7 +38,6 @@ class _CallRefused(Exception):
     """The call is not made, or its result is refused. `seen` is the message for the program, if it has its own."""
 
     def __init__(self, failure: Failure, seen: str = "") -> None:
-        super().__init__(failure.message)
         self.failure, self.seen = failure, seen
 
 
