@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.engine.code.typings import LONGEST_NOTE, MOST_CHARACTERS, Typing, declarations
+from windlass.engine.code.typings import (
+    LONGEST_LITERAL,
+    LONGEST_NOTE,
+    MOST_CHARACTERS,
+    MOST_LITERALS,
+    Typing,
+    declarations,
+)
 from windlass.tools.files.tools import file_tools
 from windlass.tools.shell import Shell
 
@@ -98,7 +105,13 @@ def tokens(text: str) -> list[str]:
         ({"enum": []}, "never"),
         ({"enum": [{"a": 1}]}, "any"),
         ({"enum": [f"v{n}" for n in range(100)]}, "string"),
+        ({"enum": list(range(MOST_LITERALS))}, " | ".join(map(str, range(MOST_LITERALS)))),
+        ({"enum": list(range(MOST_LITERALS + 1))}, "any"),
         ({"const": 'x"y\n'}, '"x\\"y\\n"'),
+        ({"const": "x" * LONGEST_LITERAL}, f'"{"x" * LONGEST_LITERAL}"'),
+        ({"const": "x" * (LONGEST_LITERAL + 1)}, "string"),
+        ({"const": 2**53 - 1}, "9007199254740991"),
+        ({"const": 2**53}, "number"),
         ({"const": [1]}, "any"),
         ({"type": "array"}, "any[]"),
         ({"type": "array", "items": {"type": "string"}}, "string[]"),
@@ -110,7 +123,9 @@ def tokens(text: str) -> list[str]:
         ),
         ({"prefixItems": [{"type": "string"}, {"enum": [1, 2]}], "minItems": 1, "items": False}, "[string, (1 | 2)?]"),
         ({"prefixItems": [{"type": "string"}], "minItems": 1, "items": {"type": "null"}}, "[string, ...null[]]"),
+        ({"prefixItems": [{"type": "string"}], "items": False}, "[string?]"),
         ({"type": "object"}, "{ [key: string]: any }"),
+        ({"type": "object", "properties": {}}, "{ [key: string]: any }"),
         ({"type": "object", "additionalProperties": False}, "{}"),
         ({"type": "object", "additionalProperties": {"type": "string"}}, "{ [key: string]: string }"),
         (
@@ -132,6 +147,8 @@ def tokens(text: str) -> list[str]:
         ({"$ref": "#/$defs/x"}, "string | number"),
         ({"$ref": "#/$defs/tree"}, "{ children?: any[] }"),
         ({"$ref": "#/$defs/list/anyOf/1"}, "null"),
+        ({"$ref": "#/$defs/list/anyOf/2"}, "any"),
+        ({"anyOf": [{"items": {"$ref": "#/$defs/x"}}, {"$ref": "#/$defs/x"}]}, "(string | number)[] | string | number"),
         ({"$ref": "#/$defs/none"}, "any"),
         ({"$ref": "https://example.com/x"}, "any"),
         ({"$ref": "#/$defs/me"}, "any"),
@@ -320,6 +337,23 @@ def test_g2_of_a_schema_no_more_parts_are_looked_at_than_the_bound_says(monkeypa
     for most, text in ((6, "[string, string, string, string]"), (5, "[string, string, string, any]")):
         monkeypatch.setattr("windlass.engine.code.typings.MOST_PARTS", most)
         assert argument(schema) == text, "the schema of the arguments counts, and that of the one argument"
+    monkeypatch.setattr("windlass.engine.code.typings.MOST_PARTS", 4)
+    several = {"properties": {name: {"type": "null"} for name in "bcde"}}
+    assert argument(several) == "{ b?: null; c?: null; d?: any; [key: string]: any }"
+
+
+@pytest.mark.parametrize(
+    ("depth", "told"), [(8, True), (4, True), (4, False), (2, False), (1, False), (0, False)], ids=str
+)
+def test_g2_a_schema_that_is_too_large_loses_depth_and_descriptions_until_it_fits(depth: int, told: bool) -> None:
+    """What is deeper than `depth` does not fit; nor do the descriptions, unless they are `told`."""
+    schema: dict[str, Any] = {"type": "object", "properties": {"x" * MOST_CHARACTERS: {}}}
+    for _ in range(depth + 1):
+        schema = {"type": "object", "properties": {"a": schema}}
+    note = "x" * (9 if told else LONGEST_NOTE)
+    schema["properties"] |= {f"n{number}": {"description": note} for number in range(30)}
+    made: Any = Made(schema=schema)
+    assert f"  t: (args?: {Typing(schema, depth, told).text()}) => Promise<any>;\n" in declarations([made])
 
 
 @pytest.mark.parametrize(
@@ -331,6 +365,7 @@ def test_g2_of_a_schema_no_more_parts_are_looked_at_than_the_bound_says(monkeypa
         {"type": 5},
         {"type": [5, None]},
         {"type": "object", "properties": []},
+        {"type": "object", "properties": ["a"]},
         {"type": "object", "properties": {"a": 5}, "required": "a"},
         {"enum": 5},
         {"anyOf": 5, "allOf": None, "oneOf": []},
