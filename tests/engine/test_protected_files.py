@@ -330,6 +330,7 @@ async def test_k2_a_test_that_an_agent_adds_to_is_kept_once_the_original_and_it_
     state = await world.run(plan(agent(check=RUN)))
     assert (state.status, of_agent(state)["verdict"]) == ("completed", "verified")
     assert "test -e more" in (project.path / "tests/run.sh").read_text(), "its work is not lost"
+    assert "passed on the original tests/run.sh: the agent's own follow\n" in await notes(world, state)
     assert "put back" not in runner.requests[1].brief.prompt, "its own test failed, not the original"
     checked = [event for event in await world.events(state.id) if isinstance(event, ev.AgentChecked)]
     assert [(event.passed, event.put_back, event.touched) for event in checked] == [
