@@ -140,9 +140,9 @@ async def test_c3_a_refresh_that_fails_is_a_failure_of_the_attempt(project: Proj
 
 
 async def test_c3_a_resource_failure_is_tried_again_with_reduced_usage(project: Project) -> None:
-    flaky = Flaky("resource", "transient", "resource")
+    flaky = Flaky("transient", "resource", "transient", "resource")
     assert (await run(flaky))["status"] == "completed"
-    assert [call.reduced for call in flaky.calls] == [0, 1, 1, 2]
+    assert [call.reduced for call in flaky.calls] == [0, 0, 1, 1, 2], "after a resource failure alone"
 
 
 async def test_c3_a_shell_command_sees_its_attempt_and_how_far_to_reduce(project: Project) -> None:
