@@ -117,19 +117,25 @@ class Runner:
         return "survived" if code == 0 else f"killed by {killer or 'a test that came to no end'}"
 
     def _those_that_pass(self, mutant: Mutant) -> list[str]:
-        """The tests to try, for as many seconds as a mutant may take. All of its module, if an import executes it."""
+        """The tests to try, for as many seconds as a mutant may take. All of its module, if an import executes it.
+
+        Behind those that pass its line come those that pass another one of its coroutine function.
+        """
         functions: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        near: set[str] = set()
         for passed in self._passed.values():
             for test, (seconds, modules) in passed.tests.items():
                 lines = modules.get(mutant.module, frozenset())
-                if lines and (mutant.imported or not lines.isdisjoint(mutant.lines)):
+                if lines and (mutant.imported or not lines.isdisjoint(mutant.around)):
                     functions[test.partition("[")[0]].append((seconds, test))
+                    if lines.isdisjoint(mutant.lines):
+                        near.add(test)
         name, package = f"test_{mutant.path.stem}", f"tests/{mutant.module.partition('/')[0]}/"
         killers = self._killers[mutant.module]
         chosen = []
         for function, some in functions.items():
             for count, (seconds, test) in enumerate(sorted(some)):
-                later = test not in killers, seconds > self._seconds / 5, name not in test, count
+                later = test not in killers, seconds > self._seconds / 5, name not in test, test in near, count
                 chosen.append(((*later, not function.startswith(package), seconds), test))
         spent = 0.0
         tests: list[str] = []

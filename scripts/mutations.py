@@ -46,6 +46,9 @@ class Mutant:
     line: int
     lines: range
     """Those of its statement, without the statements in it."""
+    around: range
+    """Those of its coroutine function, else the same: behind an error that is thrown into a coroutine, lines may be
+    passed and not be seen."""
     key: str
     """The module, what is changed, and the line's text: the same though other lines move."""
     imported: bool
@@ -64,28 +67,31 @@ def mutants_of(path: Path) -> list[Mutant]:
     made = []
     for number, (node, what) in enumerate(_changes(tree)):
         line = getattr(node, "lineno", 1)
-        covered, imported = places[node]
-        made.append(Mutant(path, number, line, covered, f"{name}: {what}: {lines[line - 1].strip()}", imported))
+        covered, around, imported = places[node]
+        made.append(Mutant(path, number, line, covered, around, f"{name}: {what}: {lines[line - 1].strip()}", imported))
     return made
 
 
-def _places(tree: ast.Module) -> dict[ast.AST, tuple[range, bool]]:
-    """The lines of each node's statement, and whether the module's import executes it."""
-    found: dict[ast.AST, tuple[range, bool]] = {}
+def _places(tree: ast.Module) -> dict[ast.AST, tuple[range, range, bool]]:
+    """The lines of each node's statement and of its coroutine function, and whether the module's import executes it."""
+    found: dict[ast.AST, tuple[range, range, bool]] = {}
 
-    def visit(node: ast.AST, lines: range, imported: bool) -> None:
+    def visit(node: ast.AST, lines: range, around: range | None, imported: bool) -> None:
         if isinstance(node, ast.stmt):
             inner = getattr(node, "body", None) or [case.pattern for case in getattr(node, "cases", ())]
             last = max(node.lineno, inner[0].lineno - 1) if inner else node.end_lineno or node.lineno
             lines = range(node.lineno, last + 1)
-        found[node] = lines, imported
+        found[node] = lines, around or lines, imported
         for field, value in ast.iter_fields(node):
             inside = field == "body" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            within = None if inside else around
+            if inside and isinstance(node, ast.AsyncFunctionDef):
+                within = range(node.body[0].lineno, (node.end_lineno or 0) + 1)
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
-                    visit(child, lines, imported and not inside)
+                    visit(child, lines, within, imported and not inside)
 
-    visit(tree, range(1, 2), True)
+    visit(tree, range(1, 2), None, True)
     return found
 
 
