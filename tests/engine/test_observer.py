@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import msgspec
 import pytest
 
 from windlass import Plan, Step
 from windlass.core import events as ev
+from windlass.core.forecast.calibration import Band
+from windlass.core.forecast.value import Forecast
 from windlass.core.questions import changes_of, open_questions
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
@@ -32,10 +35,16 @@ class World:
         self.observer = Observer(self.drivers)
         self.driver = self.journal.enlist()
 
-    async def begin(self, *, driver: str = "") -> str:
+    async def create(self, *, start: bool) -> str:
         execution = new_id()
-        created = ev.ExecutionCreated(1.0, id=execution, plan=msgspec.Raw(PLAN.encoded), inputs={}, workdir="/")
-        await self.commit(execution, created, ev.ExecutionStarted(2.0, driver or self.driver))
+        plan = msgspec.Raw(PLAN.encoded)
+        created = ev.ExecutionCreated(1.0, id=execution, plan=plan, inputs={}, workdir="/", start=start)
+        await self.commit(execution, created)
+        return execution
+
+    async def begin(self, *, driver: str = "") -> str:
+        execution = await self.create(start=True)
+        await self.commit(execution, ev.ExecutionStarted(2.0, driver or self.driver))
         return execution
 
     async def commit(self, execution: str, *events: ev.Event) -> State:
@@ -117,16 +126,81 @@ async def test_i5_following_begins_with_the_first_event_or_after_the_one_that_is
         await anext(world.observer.follow(execution, -1))
 
 
-async def test_d6_following_ends_with_a_driver_that_died(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryJournal, "poll", 0.4)
+async def test_i5_following_goes_on_with_an_execution_that_is_resumed_while_its_pause_is_looked_at(
+    world: World,
+) -> None:
+    execution = await world.begin()
+    await world.commit(execution, ev.ExecutionPaused(3.0, "me"))
+    seen: list[int] = []
+    async for entry in world.observer.follow(execution):
+        seen.append(entry.seq)
+        if isinstance(entry.event, ev.ExecutionPaused):
+            resumed = ev.ExecutionResumed(4.0, world.driver)
+            await world.commit(execution, resumed, ev.ExecutionFinished(5.0, "cancelled"))
+    assert seen == [1, 2, 3, 4, 5]
+
+
+class Silence:
+    """Each wait for news takes ten seconds, of which nobody notices anything."""
+
+    def __init__(self) -> None:
+        self.waits = 0
+        self.last: Callable[[], Any] | None = None
+        """What happens in the fifth wait."""
+
+    async def wait(self, _news: asyncio.Event, _journal: object) -> float:
+        self.waits += 1
+        if self.waits == 5 and self.last is not None:
+            await self.last()
+        assert self.waits < 9, "it is followed without end"
+        return 10.0
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> Silence:
+    made = Silence()
+    monkeypatch.setattr("windlass.engine.observer.wait_for_news", made.wait)
+    return made
+
+
+async def test_d6_following_ends_with_a_driver_that_died(world: World, silence: Silence) -> None:
     execution = await world.begin(driver="dead")
     assert [entry.seq for entry in await ended(world.observer.follow(execution))] == [1, 2]
-    assert [head.id for head in await world.observer.orphans()] == [execution]
-    (head,) = await world.observer.executions()
-    assert not world.observer.alive(head)
-    assert not world.observer.driven(head)
-    lives = await world.begin()
+    assert silence.waits == 1
+    lives, cut_off, unwanted = await world.begin(), await world.create(start=True), await world.create(start=False)
+    assert {head.id for head in await world.observer.orphans()} == {execution, cut_off}
+    alive = {head.id: world.observer.alive(head) for head in await world.observer.executions()}
+    assert alive == {execution: False, lives: True, cut_off: False, unwanted: False}
     assert [one.id for one in await world.observer.executions() if world.observer.driven(one)] == [lives]
+
+
+async def test_d6_following_a_new_execution_ends_when_no_driver_has_begun_it_for_long(
+    world: World, silence: Silence
+) -> None:
+    execution = await world.create(start=True)
+    assert [entry.seq for entry in await ended(world.observer.follow(execution))] == [1]
+    assert silence.waits == 3, "twenty seconds are not over before"
+
+
+async def test_i5_following_does_not_end_while_a_driver_that_lives_is_silent(world: World, silence: Silence) -> None:
+    execution = await world.begin()
+    silence.last = lambda: world.commit(execution, ev.ExecutionFinished(3.0, "cancelled"))
+    assert [entry.seq for entry in await ended(world.observer.follow(execution))] == [1, 2, 3]
+
+
+async def test_d7_the_time_left_is_given_of_what_runs_and_has_a_forecast(world: World) -> None:
+    rest: dict[str, Any] = dict.fromkeys(("estimated", "unknown", "uncounted", "unpriced", "overdue"), ())
+    rest |= dict.fromkeys(("raw", "usd", "usd_raw", "approval_s"))
+    rest |= dict.fromkeys(("runs", "unchanged", "samples", "approvals", "spent_usd"), 0)
+
+    def left(middle: float | None) -> Forecast:
+        band = Band(0.0, middle, 99.0) if middle is not None else None
+        return Forecast(at=10.0, elapsed_s=0.0, done=0.0, left=band, origins={}, low_confidence=True, **rest)
+
+    known, unknown, dead, _without = [await world.begin(driver=name) for name in ("", "", "dead", "")]
+    for execution, middle in ((known, 7.12), (unknown, None), (dead, 7.12)):
+        await world.journal.forecasts.add(execution, "p", left(middle))
+    assert await world.observer.etas(await world.observer.executions(), 12.0) == {known: 5.1}
 
 
 async def test_i5_a_page_of_executions_begins_after_an_id_and_nothing_else(world: World) -> None:
@@ -196,3 +270,12 @@ async def test_d9_damage_is_remembered_until_it_is_mended_or_removed() -> None:
         await world.observer.record(journal.bad)
     await world.observer.verify(journal.bad)
     assert world.observer.damaged == {}, "it was removed"
+
+
+async def test_d9_an_execution_of_the_list_whose_events_are_missing_is_damaged(world: World) -> None:
+    intact, lost = await world.begin(), new_id()
+    head = (await world.observer.find(intact))._replace(id=lost)
+    await world.journal.append(lost, 0, [], head=head)
+    for execution in (intact, lost):
+        await world.observer.verify(execution)
+    assert {name: (one.seq, one.reason) for name, one in world.observer.damaged.items()} == {lost: (1, "it is missing")}
