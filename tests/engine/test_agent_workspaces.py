@@ -317,6 +317,10 @@ async def test_k4_a_copy_is_listed_with_its_work_and_removed_where_there_is_none
     state = await world.run(plan(*steps, limits={"parallel": 1}))
     remove_tree(place_of(state.id, "goes"))
     async with world.engine() as engine:
+        await engine.create(plan(agent("newer")))
+        seen = await engine.workspaces()
+        assert [one["step"] for one in seen] == ["changes", "looks", "never"]
+        assert not any("removed" in one for one in seen), "to look removes nothing"
         listed = await engine.workspaces(state.id, clean=True)
     assert [(one["step"], one["work"], one["removed"]) for one in listed] == [
         ("changes", "changes that are only here", False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from windlass import Call, Step, tool
 from windlass.core import events as ev
 from windlass.engine import control
 from windlass.errors import Category, Failure, NotFound, ToolError, UsageError, WindlassError
+from windlass.homes import user_folder
 from windlass.plan.model import Plan
 from windlass.testing import FakeClock
 
@@ -105,7 +107,11 @@ async def test_c6_a_rule_is_made_only_of_an_open_question_of_an_agent(
         monkeypatch.setenv("WINDLASS_PERMISSIONS", "")
         assert "WINDLASS_PERMISSIONS is set" in (await refused(engine.always_rule(state.id, "work")))[0]
         monkeypatch.delenv("WINDLASS_PERMISSIONS")
+        file = user_folder() / "config.toml"
+        await refused(engine.approve_always(state.id, "work", rule, digest="other"))
+        assert not file.exists(), "an answer that is refused leaves no rule"
         await engine.approve_always(state.id, "work", rule, by="ann")
+        assert rule in file.read_text()
         allowed = engine._control._agents
         assert allowed is not None
         assert allowed.settings.permissions.allow == (rule,), "attempts that begin here from now on do not ask"
@@ -201,6 +207,17 @@ async def test_d3_an_execution_that_was_left_behind_is_paused_or_cancelled_witho
         requests = [one for one in await world.events(state.id) if isinstance(one, ev.ControlRequested)]
     assert [(one.kind, one.now, one.by) for one in requests] == [("pause", False, "ann"), ("cancel", True, "ann")]
     assert world.uses == 0
+
+
+async def test_j2_an_execution_that_no_worker_drives_is_paused_by_this_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = await world.left_behind(PLAIN)
+    async with world.engine() as engine:
+        monkeypatch.setattr(engine._control._launcher, "_cluster", SimpleNamespace(driver="workers"))
+        await engine.pause(state.id)
+        (resumed,) = [one for one in await world.events(state.id) if isinstance(one, ev.ExecutionResumed)]
+    assert resumed.driver != "workers"
 
 
 async def test_d3_a_request_that_its_last_driver_did_not_read_is_answered_with_the_same_one(world: World) -> None:
