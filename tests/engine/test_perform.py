@@ -12,15 +12,21 @@ import pydantic
 import pytest
 from agent_worlds import AgentWorld
 from gate_worlds import Scripted
+from waiting import settled, skip_time
 
+from windlass import Call, tool
 from windlass.core import events as ev
+from windlass.core.approval import digest_of
 from windlass.core.state import State, StepState, fold
 from windlass.engine import perform
+from windlass.engine.gates import TookTooLong
+from windlass.engine.gates.intake import Admission
 from windlass.engine.perform import AttemptRunner, Held, _as_failure, _no_such_tool, _own, read_back, storable
 from windlass.errors import CUT_OFF, Category, Failure, ToolError
 from windlass.plan.model import Effect, Plan
 from windlass.ports import Terms
-from windlass.process import Supervisor
+from windlass.process import ProcessLost, Supervisor
+from windlass.settings import LoadSettings
 from windlass.tools.built_in import Registry
 
 if TYPE_CHECKING:
@@ -87,6 +93,7 @@ def test_c1_a_null_in_a_result_is_no_number_that_is_not_finite() -> None:
 
 
 def test_c1_a_result_of_exactly_the_limit_is_kept_and_a_longer_one_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert storable("x" * 2_000_000, "count").failure is None
     monkeypatch.setattr(perform, "MAX_RESULT", 10)
     assert storable("x" * 8, "count").value == "x" * 8, "two bytes are its quotes"
     failure = storable("x" * 9, "count").failure
@@ -103,11 +110,15 @@ def test_c1_what_was_written_with_two_entries_of_one_name_is_not_read_back() -> 
 
 def test_c3_a_long_error_keeps_its_beginning_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perform, "LONGEST_MESSAGE", 8)
-    (whole, cut) = (_as_failure(Failure(Category.LOGIC, text), None).failure for text in ("12345678", "1234x" * 400))
-    assert whole is not None
-    assert whole.message == "12345678"
-    assert cut is not None
-    assert cut.message == "1234\n… (1,992 characters are left out) …\n234x"
+
+    def kept(text: str) -> str:
+        failure = _as_failure(Failure(Category.LOGIC, text), None).failure
+        assert failure is not None
+        return failure.message
+
+    assert kept("12345678") == "12345678"
+    assert kept("123456789") == "1234\n… (1 characters are left out) …\n6789"
+    assert kept("1234x" * 400) == "1234\n… (1,992 characters are left out) …\n234x"
 
 
 def test_c3_an_error_with_bytes_that_are_not_utf_8_and_a_wait_without_end_can_be_kept() -> None:
@@ -133,6 +144,7 @@ def test_c8_an_attempt_before_a_closed_gate_waits_unless_another_model_takes_ove
     held = Held("quota", "used up", until=9.0, runtime="cli", account="me")
     waiting = held.waiting(1.0, "a")
     assert waiting is not None
+    assert str(held) == "used up"
     assert (waiting.reason, waiting.until, waiting.question, waiting.runtime, waiting.account) == (
         "quota",
         9.0,
@@ -186,8 +198,46 @@ async def test_d2_an_attempt_that_was_cut_off_has_an_unknown_outcome_and_one_tha
     project: Project,
 ) -> None:
     lost = ToolError.of(Failure(Category.TRANSIENT, "no answer came", kind=CUT_OFF))
-    assert (await ended(project, lost)).paused_for == "decision"
+    for cut_off in (lost, ProcessLost("it ran"), TookTooLong("no answer", category="transient")):
+        assert (await ended(project, cut_off)).paused_for == "decision"
     assert (await ended(project, ToolError("refused", category="transient"))).status == "failed"
+
+
+def test_c6_a_question_about_a_tool_that_is_gone_can_be_asked(tmp_path: Path) -> None:
+    asked = ev.ApprovalAsked(1.0, "a", "", "gone", {"x": 1}, 9.0)
+    found = runner_of(tmp_path).grounded(asked, step_of(tool="gone"), str(tmp_path))
+    assert (found.input, found.digest) == ({"x": 1}, digest_of("a", "gone", {"x": 1}, found.basis))
+
+
+async def test_c8_an_attempt_that_waits_for_a_slot_says_so_and_its_wait_is_no_work(project: Project) -> None:
+    go = asyncio.Event()
+    world = AgentWorld(project, tools=[Scripted("act", go.wait())])
+    async with world.engine() as engine:
+        engine.attempt_runner.intake = Admission(LoadSettings(attempts=1), memory=lambda: None)
+        execution = await engine.start(Plan.model_validate({"steps": [{"id": name, "tool": "act"} for name in "ab"]}))
+        await settled()
+        skip_time(7.0)
+        go.set()
+        assert (await execution.wait()).status == "completed"
+        events = await world.events(execution.id)
+    queued = {event.step: event.queued for event in events if isinstance(event, ev.AttemptFinished)}
+    assert queued["a"] < 7.0 <= queued["b"]
+    assert [(event.step, event.text) for event in events if isinstance(event, ev.OutputWritten)] == [
+        ("b", "waiting for a slot: 1 attempts are running (load.attempts)\n"),
+        ("b", "the wait is over: starting\n"),
+    ]
+
+
+async def test_i7_the_processes_of_an_attempt_are_given_its_span(project: Project) -> None:
+    @tool
+    def spy(call: Call) -> list[str]:
+        return [call.env["TRACEPARENT"], *sorted(call.env.keys() & {"PATH"})]
+
+    world = AgentWorld(project, tools=[spy])
+    async with world.engine() as engine:
+        engine.attempt_runner.span_variables = lambda execution, step, attempt: {"TRACEPARENT": f"{step} {attempt}"}
+        execution = await engine.start(Plan.model_validate({"steps": [{"id": "a", "tool": "spy"}]}))
+        assert (await execution.wait()).steps["a"].output == ["a 1", "PATH"]
 
 
 def test_c5_a_tool_that_is_gone_is_told_with_one_that_is_like_it_else_with_all() -> None:

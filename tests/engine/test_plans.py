@@ -14,6 +14,7 @@ from windlass.core import events as ev
 from windlass.core.decide import Policy
 from windlass.engine.plans import Prerequisites, _report_of, find_missing, value_sources
 from windlass.engine.resuming import file_digest
+from windlass.errors import UsageError
 from windlass.plan.model import Plan
 from windlass.ports import Health, RunnerHooks
 from windlass.settings.variables import StepEnvironment
@@ -38,11 +39,14 @@ def missing(
     return find_missing(plan_of(*steps, **more), str(workdir), env, runners or {}, policy or Policy())
 
 
-def test_d5_a_program_that_is_not_on_path_is_missed_once_each_step_and_looked_for_once() -> None:
+def test_d5_a_program_that_is_not_on_path_is_missed_once_each_step_and_looked_for_once(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     found = missing({"run": ["zz-a", "x"]}, {"run": "zz-a --x"}, {"run": ["true"]}, {"run": "cd /"})
     assert found == Prerequisites(
         ["step s0: the program zz-a is not on PATH", "step s1: the program zz-a is not on PATH"], [], ["install zz-a"]
     )
+    assert capfd.readouterr() == ("", ""), "looking for one prints nothing"
 
 
 def test_d5_a_program_by_its_path_is_missed_unless_an_earlier_step_may_make_it(tmp_path: Path) -> None:
@@ -151,6 +155,19 @@ def test_d5_a_runtime_that_is_not_installed_is_missed_or_replaced_by_another() -
     assert missing({**AGENT, "runtime": "open-code"}, runners=runtimes("open-code"), policy=policy).doubtful == []
     assert missing(AGENT, runners=runtimes("cli"), policy=policy, runtime="cli").doubtful == []
     assert missing({**AGENT, "runtime": "unknown"}, runners=runtimes(), policy=policy).missing == []
+
+
+async def test_d5_a_plan_for_a_runtime_that_is_missing_or_unknown_is_refused(project: Project) -> None:
+    world = AgentWorld(project, runtime="cli")
+    world.runners["cli"] = Runtime(name="cli", health=GONE)
+    async with world.engine() as engine:
+        with pytest.raises(UsageError, match="step work: cli cannot be used: not installed"):
+            await engine.prerequisites(plan_built())
+        doubtful = await engine.prerequisites(plan_built(), anyway=True)
+        assert doubtful == ["step work: cli cannot be used: not installed"]
+    async with world.engine(runtime="nonsense") as engine:
+        with pytest.raises(UsageError, match="nonsense"):
+            await engine.start(plan_built(), anyway=True)
 
 
 def test_l1_the_variables_that_give_a_plan_its_values_are_listed_once_each() -> None:
