@@ -13,7 +13,7 @@ from code_worlds import CodeWorld, Notes, code, kept, of, plan
 import windlass
 from windlass.core import events as ev
 from windlass.engine.code.failures import failure_of
-from windlass.errors import Trouble
+from windlass.errors import PlanInvalid, Trouble
 from windlass.ports import ProgramError
 from windlass.sandbox.programs import WasmSandbox
 
@@ -63,6 +63,14 @@ async def test_g1_each_way_to_end_has_a_kind_a_category_and_advice(
     assert error.message
     assert error.advice
     assert state.steps["other"].output == "fine"
+
+
+async def test_g1_a_program_that_cannot_be_parsed_is_refused_with_its_plan(world: CodeWorld) -> None:
+    async with world.engine() as engine:
+        engine._plans._sandbox = world.sandbox
+        with pytest.raises(PlanInvalid, match=r"step work: .* of the program"):
+            await engine.start(plan(code("return {")))
+    assert await world.journal.heads() == []
 
 
 async def test_g1_every_trouble_has_advice_and_only_what_may_end_otherwise_is_tried_again() -> None:
