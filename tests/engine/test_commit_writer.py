@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from waiting import wait_until_async
+from waiting import settled, skip_time, wait_until_async
 
 from windlass.core import events as ev
 from windlass.core.state import State, fold
@@ -102,6 +102,9 @@ async def test_d1_only_starts_and_ends_of_attempts_without_effect_may_wait_for_t
     assert world.writer.may_overlap()
     world.add(ev.ControlRequested(5.0, "pause", "me"))
     assert not world.writer.may_overlap(), "somebody waits for that"
+    await world.writer.write()
+    world.add(ev.ControlRequested(6.0, "interrupt", "me"))
+    assert not world.writer.may_overlap(), "nor where it is the first to be written"
 
 
 async def test_d1_nothing_overlaps_while_a_caller_or_a_message_waits_for_the_commit() -> None:
@@ -145,6 +148,22 @@ async def test_d2_a_commit_waits_for_the_one_that_goes_on_beside_the_attempts() 
     await second
     assert world.journal.commits[1:] == [["attempt.started"], ["attempt.started"]]
     assert world.told[1:] == [(1, 3), (1, 4)]
+
+
+async def test_d2_a_commit_that_comes_before_the_moment_for_company_is_over_is_the_only_one_under_way() -> None:
+    world = await World().begun()
+    world.add(world.started("a"))
+    for _ in range(2):
+        world.writer.write_soon()
+    world.journal.gate.clear()
+    writing = asyncio.ensure_future(world.writer.write())
+    await asyncio.sleep(0)
+    world.add(world.started("b"))
+    skip_time(commit_writer.OVERLAP_FOR)
+    await settled()
+    assert len(world.journal.commits) == 2
+    world.journal.gate.set()
+    await writing
 
 
 async def test_d1_events_that_come_during_a_commit_beside_attempts_follow_by_themselves() -> None:
