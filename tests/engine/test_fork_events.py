@@ -83,6 +83,7 @@ def test_d8_the_completed_items_of_a_foreach_are_kept_where_the_fork_has_the_sam
     run.fail("each[1]", Failure(Category.LOGIC, "broken"))
     done = ev.StepCompleted(9.0, "each[0]", "done")
     assert forked(run, inputs={"names": ["a", "c"]}) == [ev.StepExpanded(9.0, "each", ["a", "c"]), done]
+    assert forked(run, inputs={"names": ["a", "b", "c"]}) == [ev.StepExpanded(9.0, "each", ["a", "b", "c"]), done]
     assert forked(run, inputs={"names": ["b", "a"]}) == []
     assert forked(run, inputs={"go": False}) == []
     alone = Plan.model_validate({"name": "p", "steps": [{"id": "each", "tool": "t"}]})
@@ -132,7 +133,7 @@ def test_k4_the_items_of_a_completed_foreach_are_kept_where_one_has_a_branch() -
     assert expanded == ev.StepExpanded(9.0, "many", ["a", "b"])
     assert [ev.type_of(event) for event in rest if getattr(event, "step", "") == "many[0]"][-1] == "step.completed"
     (left_out,) = (event for event in rest if isinstance(event, ev.StepSkipped))
-    assert (left_out.step, left_out.condition) == ("many[1]", True)
+    assert (left_out.step, left_out.because, left_out.condition) == ("many[1]", "skipped by somebody", True)
     assert ev.type_of(rest[-1]) == "step.completed"
     without = simulation({"id": "many", **AGENT, "foreach": ["a"]})
     without.finish("many[0]", 1)
@@ -154,6 +155,16 @@ def test_k1_an_agent_goes_on_in_its_conversation_and_is_given_its_task_again_onl
     assert forked(run, "work", message=told) == [session, told], "the message is its task"
     spoke(run, "work", origin="first")
     assert forked(run, "work") == [ev.AgentSession(9.0, "work", 0, "cli", "s1", "first", True)]
+
+
+def test_k1_an_agent_whose_task_is_not_known_yet_is_given_it_when_it_is() -> None:
+    run = simulation({"id": "a"}, {"id": "work", "agent": "developer", "prompt": "{{ steps.a.output }}"})
+    run.finish("a", "x")
+    spoke(run, "work")
+    session = ev.AgentSession(9.0, "work", 0, "cli", "s1", "simulated")
+    assert forked(run, "work") == [ev.StepCompleted(9.0, "a", "x"), session]
+    run.state.apply(ev.StepUndone(3.0, "a", "me", []))
+    assert forked(run, "work") == [ev.AgentSession(9.0, "work", 0, "cli", "s1", "simulated", True)]
 
 
 def test_k1_an_agent_that_never_spoke_or_is_new_begins_a_conversation() -> None:
