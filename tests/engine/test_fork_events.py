@@ -158,11 +158,11 @@ def test_k1_an_agent_goes_on_in_its_conversation_and_is_given_its_task_again_onl
 
 
 def test_k1_an_agent_whose_task_is_not_known_yet_is_given_it_when_it_is() -> None:
-    run = simulation({"id": "a"}, {"id": "work", "agent": "developer", "prompt": "{{ steps.a.output }}"})
-    run.finish("a", "x")
+    run = simulation({"id": "a"}, {"id": "work", "agent": "developer", "prompt": "{{ steps.a.output.text }}"})
+    run.finish("a", {"text": "x"})
     spoke(run, "work")
     session = ev.AgentSession(9.0, "work", 0, "cli", "s1", "simulated")
-    assert forked(run, "work") == [ev.StepCompleted(9.0, "a", "x"), session]
+    assert forked(run, "work") == [ev.StepCompleted(9.0, "a", {"text": "x"}), session]
     run.state.apply(ev.StepUndone(3.0, "a", "me", []))
     assert forked(run, "work") == [ev.AgentSession(9.0, "work", 0, "cli", "s1", "simulated", True)]
 

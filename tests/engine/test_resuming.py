@@ -9,13 +9,15 @@ import msgspec
 import pytest
 from agent_worlds import BEGAN as NOW
 from agent_worlds import AgentWorld, agent, done, plan
+from waiting import settled
 
 from windlass import Step, tool
 from windlass.core import events as ev
 from windlass.core.state import State, fold
 from windlass.engine.resuming import ResumeFindings, changed_plan, examine, file_digest
-from windlass.errors import CannotResume, NotPermitted, UsageError
+from windlass.errors import CannotResume, Category, Failure, NotPermitted, UsageError
 from windlass.plan.model import Plan
+from windlass.ports import Health
 from windlass.process import AttemptAbove
 from windlass.testing import ScriptedRunner, Turn
 from windlass.tools.built_in import Registry
@@ -130,14 +132,78 @@ async def test_k1_a_message_to_a_changed_plan_waits_for_a_person_to_say_which_on
     async with world.engine() as engine:
         failed = await (await engine.start(file, hold=False)).wait()
         assert failed.status == "failed"
+        with pytest.raises(UsageError, match="is failed; there is nothing to resume"):
+            await engine.resume(failed.id)
         file.write_text("steps: [{id: work, agent: developer, prompt: stop}]")
         with pytest.raises(CannotResume, match="has changed since") as refused:
             await engine.say(failed.id, "work", "try /tmp", by="ann", to_resume=True)
         keep = f"keep the plan as it was started: windlass say {failed.id} work TEXT --keep-plan"
         assert refused.value.failure.advice == (keep,)
         await engine.say(failed.id, "work", "try /tmp", by="ann", to_resume=True, keep_plan=True)
+        for refused_too in (engine.resume(failed.id), engine.check(failed.id)):
+            with pytest.raises(CannotResume, match="has changed since"):
+                await refused_too
         ended = await (await engine.resume(failed.id, keep_plan=True)).wait()
     assert ended.steps["work"].output == "whole"
+
+
+async def test_k1_a_message_to_an_agent_whose_conversation_the_runtime_here_may_not_read_is_not_written(
+    project: Project,
+) -> None:
+    broken = Failure(Category.LOGIC, "broken")
+    runner = ScriptedRunner([done()], name="cli", health=Health(True, version="1.0"))
+    world = AgentWorld(project, runner)
+    state = await world.left_behind(
+        plan(agent()),
+        ev.AttemptStarted(NOW, "work", 1, "agent", {}, "repeatable"),
+        ev.AgentBegan(NOW, "work", 1, "cli", "developer", "who", "what", version="2.0"),
+        ev.AgentSession(NOW, "work", 1, "cli", "s1"),
+        ev.AttemptFailed(NOW, "work", 1, broken),
+        ev.StepFailed(NOW, "work", broken),
+        ev.ExecutionFinished(NOW, "failed"),
+    )
+    said = "the conversation of step work was written by cli 2.0, which 1.0 may be unable to read"
+    async with world.engine() as engine:
+        with pytest.raises(CannotResume, match=said):
+            await engine.say(state.id, "work", "go on", by="ann", to_resume=True)
+        assert (await engine.state(state.id)).seq == state.seq
+
+
+async def test_d5_a_runtime_that_is_missing_here_is_a_reason_against_a_resume(project: Project) -> None:
+    world = AgentWorld(project, runtime="cli")
+    state = await world.left_behind(plan(agent()), ev.ExecutionPaused(NOW, "me"))
+    async with world.engine() as engine:
+        with pytest.raises(CannotResume, match=r"step work: .*not installed"):
+            await engine.check(state.id)
+
+
+async def test_d3_what_another_process_drives_is_resumed_here_only_if_it_is_to_be_taken_over(project: Project) -> None:
+    world = AgentWorld(project, tools=[Sent().tool()])
+    other = world.journal.enlist("other")
+    state = await world.left_behind(SEND, ev.ExecutionPaused(NOW, "me"), ev.ExecutionResumed(NOW, other))
+    async with world.engine() as engine:
+        with pytest.raises(UsageError, match=f"is running in another process \\(driver {other}\\)") as refused:
+            await engine.resume(state.id)
+        assert refused.value.failure.advice == (
+            f"follow it: windlass watch {state.id}",
+            f"if that process hangs: windlass resume {state.id} --take-over",
+        )
+        execution = await engine.resume(state.id, take_over=True)
+        assert (await execution.wait()).status == "completed"
+
+
+async def test_d5_a_resume_waits_for_a_persons_answer_unless_nobody_is_there(project: Project) -> None:
+    world = AgentWorld(project, tools=[Sent().tool()])
+    state = await world.left_behind(SEND, *CUT_OFF)
+    async with world.engine() as engine:
+        execution = await engine.resume(state.id)
+        await settled()
+        assert (await engine.state(state.id)).status == "running"
+        with pytest.raises(UsageError, match="is running already") as refused:
+            await engine.resume(state.id)
+        assert refused.value.failure.advice == (f"follow it: windlass watch {state.id}",)
+        await engine.settle(state.id, "send", "done")
+        assert (await execution.wait()).status == "completed"
 
 
 # -- the reasons -------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ async def test_i5_the_handle_of_an_execution_gives_its_events_from_the_first(pro
     world = AgentWorld(project)
     async with world.engine() as engine:
         execution = await engine.start(PLAIN)
-        given = [event async for event in execution.events()]
+        given = [event async for event in execution.events(execution.since)]
     assert given == await world.events(execution.id)
     assert isinstance(given[0], ev.ExecutionCreated)
 
