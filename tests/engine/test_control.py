@@ -18,6 +18,7 @@ from windlass.errors import Category, Failure, NotFound, ToolError, UsageError, 
 from windlass.homes import user_folder
 from windlass.plan.model import Plan
 from windlass.testing import FakeClock
+from windlass.workspaces.worktrees import place_of
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -328,6 +329,22 @@ async def test_d10_an_agent_is_retried_on_a_runtime_that_there_is(world: World) 
         assert (await engine.state(state.id)).status == "failed"
         after = await engine.retry(state.id, "work", runtime="cli", model="m", by="ann")
         assert (after.status, after.steps["work"].runtime, after.steps["work"].model) == ("paused", "cli", "m")
+
+
+async def test_k4_to_list_the_folders_of_agents_removes_none(world: World) -> None:
+    folder = place_of("x" * 32, "work")
+    folder.mkdir(parents=True)
+    state = await world.left_behind(
+        plan(agent("work")),
+        ev.AttemptStarted(NOW, "work", 1, "agent", {}, "repeatable"),
+        ev.WorkspaceOpened(NOW, "work", 1, "copy", str(folder), True),
+        ev.AttemptStopped(NOW, "work", 1, "paused"),
+        ev.ExecutionPaused(NOW, "me"),
+    )
+    async with world.engine() as engine:
+        (listed,) = await engine.workspaces()
+    assert (listed["execution"], listed["step"], "removed" in listed) == (state.id, "work", False)
+    assert folder.is_dir()
 
 
 async def test_h2_undoing_says_why_it_cannot_be_done(world: World) -> None:
