@@ -277,6 +277,23 @@ async def test_d2_nothing_begins_after_the_end_of_the_driver_though_its_last_wri
         assert world.work.began() == ["a"]
 
 
+async def test_d2_a_driver_does_not_end_before_its_attempts_have_stopped(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "a"})
+
+    async def clean_up(call: Call) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await settled()
+            world.work.over.append(call.step)
+
+    world.work.acts["a"] = clean_up
+    async with world.driven() as driving:
+        driving.cancel()
+        await asyncio.wait({driving})
+        assert world.work.over == ["a"]
+
+
 async def test_d2_nothing_is_written_after_the_end_of_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -582,6 +599,27 @@ async def test_k1_an_agent_hears_of_a_message_once_that_is_on_disk(tmp_path: Pat
     assert heard == [1, 2]
 
 
+async def test_c6_each_answer_reaches_its_question_where_a_step_and_an_agent_wait_for_one(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "work", **AGENT}, {"id": "gate", "approve": "always"}, {"id": "aside"})
+
+    async def ask(call: Call) -> str:
+        assert call.contact is not None
+        return (await call.contact.ask("Bash", {"command": "ls"}, tmp_path)).note
+
+    world.work.acts["work"] = ask
+    async with world.driven() as driving:
+        await wait_until_async(world.has_written(ev.ApprovalAsked, 2), "both are asked")
+        digests = {asked.step: asked.digest for asked in await world.written(ev.ApprovalAsked)}
+        world.post("approve", step="gate", digest=digests["gate"], allow=True, by="me")
+        await wait_until_async(lambda: "gate" in world.work.began(), "it is allowed")
+        assert world.statuses()["work"] == "waiting"
+        world.post("approve", step="work", digest=digests["work"], allow=True, by="me", note="go on")
+        for step in ("gate", "aside"):
+            world.release(step)
+        await driving
+    assert world.state.steps["work"].output == "go on"
+
+
 async def test_d6_a_message_that_the_last_driver_did_not_read_is_taken_once(tmp_path: Path) -> None:
     world = World(tmp_path, {"id": "work", **AGENT})
     said = Message(7, "e", 1.0, {"kind": "say", "step": "work", "id": "m1", "text": "one"})
@@ -622,6 +660,7 @@ async def test_k1_a_message_to_an_agent_that_listens_no_more_is_not_taken_and_it
         await settled()
         world.post("retry", step="work", by="me")
         await wait_until_async(lambda: world.work.began().count("work") == 2, "it is tried again")
+        assert [call.reduced for call in world.work.calls if call.step == "work"] == [0, 0]
         world.post("say", step="work", id="again", text="in time, too")
         await settled()
         assert [told.id for told in await world.written(ev.AgentTold)] == ["other", "again"]
