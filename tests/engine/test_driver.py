@@ -556,6 +556,25 @@ async def test_c3_a_tool_that_cancels_itself_has_failed(tmp_path: Path) -> None:
     assert world.state.status == "failed"
 
 
+async def test_c3_an_attempt_is_to_use_less_only_after_failures_for_want_of_resources(tmp_path: Path) -> None:
+    world = World(tmp_path, {"id": "a", "retry": {"delay": "1ms", "max_delay": "1ms"}})
+    failures = ["transient", "resource"]
+
+    def fail(call: Call) -> None:
+        if failures:
+            raise ToolError("not yet", category=failures.pop(0))
+
+    def goes_on() -> bool:
+        world.clock.advance(1.0)
+        skip_time(driver_module.LONGEST_NAP)
+        return driving.done()
+
+    world.work.acts["a"] = fail
+    async with world.driven() as driving:
+        await wait_until_async(goes_on, "it is tried again")
+    assert [call.reduced for call in world.work.calls] == [0, 0, 1]
+
+
 async def test_c6_an_attempt_that_found_something_changed_since_the_approval_is_made_again(tmp_path: Path) -> None:
     world = World(tmp_path, {"id": "a"})
 
@@ -660,7 +679,6 @@ async def test_k1_a_message_to_an_agent_that_listens_no_more_is_not_taken_and_it
         await settled()
         world.post("retry", step="work", by="me")
         await wait_until_async(lambda: world.work.began().count("work") == 2, "it is tried again")
-        assert [call.reduced for call in world.work.calls if call.step == "work"] == [0, 0]
         world.post("say", step="work", id="again", text="in time, too")
         await settled()
         assert [told.id for told in await world.written(ev.AgentTold)] == ["other", "again"]
