@@ -771,15 +771,16 @@ async def test_b5_the_end_of_a_service_is_written_while_no_attempt_runs(tmp_path
 
 @pytest.mark.parametrize("limit", [0.5, 3600.0])
 async def test_c8_a_driver_that_waits_does_nothing_until_the_time_limit_of_its_execution(
-    tmp_path: Path, limit: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float
 ) -> None:
+    monkeypatch.setattr(driver_module, "LONGEST_NAP", 1000.0)
     world = World(tmp_path, {"id": "a"}, limits={"timeout": limit})
     async with world.driven() as driving:
         asked = world.clock.asked
         await settled()
         assert world.clock.asked == asked
         world.clock.advance(limit)
-        skip_time(driver_module.LONGEST_NAP)
+        skip_time(min(limit, driver_module.LONGEST_NAP))
         await wait_until_async(lambda: driving.done(), "its time is over")
     assert world.state.status == "failed"
     assert world.work.stopped == ["a"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pydantic
 import pytest
-from agent_worlds import AgentWorld
+from agent_worlds import AgentWorld, quick
 from gate_worlds import Scripted
 from waiting import settled, skip_time
 
@@ -238,6 +238,23 @@ async def test_i7_the_processes_of_an_attempt_are_given_its_span(project: Projec
         engine.attempt_runner.span_variables = lambda execution, step, attempt: {"TRACEPARENT": f"{step} {attempt}"}
         execution = await engine.start(Plan.model_validate({"steps": [{"id": "a", "tool": "spy"}]}))
         assert (await execution.wait()).steps["a"].output == ["a 1", "PATH"]
+
+
+async def test_c3_credentials_are_refreshed_before_an_attempt_that_follows_a_permission_failure(
+    project: Project,
+) -> None:
+    failures, refreshed = ["transient", "permission"], list[int]()
+
+    @tool(refresh=lambda: refreshed.append(len(failures)))
+    def guarded() -> None:
+        if failures:
+            raise ToolError("not yet", category=failures.pop(0))
+
+    state = await AgentWorld(project, tools=[guarded]).run(
+        Plan.model_validate({"steps": [{"id": "a", "tool": "guarded", "retry": quick}]})
+    )
+    assert state.status == "completed"
+    assert refreshed == [0], "once, when both had failed"
 
 
 def test_c5_a_tool_that_is_gone_is_told_with_one_that_is_like_it_else_with_all() -> None:

@@ -38,6 +38,7 @@ async def test_i5_the_handle_of_an_execution_gives_its_events_from_the_first(pro
         given = [event async for event in execution.events(execution.since)]
     assert given == await world.events(execution.id)
     assert isinstance(given[0], ev.ExecutionCreated)
+    assert given[0].start, "without its second event, it was cut off"
 
 
 async def test_j2_a_plan_with_a_service_is_neither_created_nor_forked_for_workers(
