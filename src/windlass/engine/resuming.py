@@ -147,7 +147,7 @@ class Resumer:
         state.workdir = workdir or state.workdir
         await self.check_state(state, *typed, accept_changes=accept_changes, keep_plan=keep_plan)
 
-    async def check_say(self, execution: str, told: ev.AgentTold, *, keep_plan: bool = False) -> None:
+    async def check_say(self, execution: str, told: ev.AgentTold, *, keep_plan: bool) -> None:
         """Raise the reasons why it could not go on with this message to an agent, unless it is running.
 
         A missing tool or runtime is none: the message is kept until there is one.
