@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from agent_worlds import BEGAN as NOW
-from agent_worlds import AgentWorld
+from agent_worlds import AgentWorld, agent, done, occurred, plan
 from waiting import settled, wait_until_async
 
 from windlass import Step, tool
@@ -16,10 +20,12 @@ from windlass.core import events as ev
 from windlass.core.state import State, fold
 from windlass.engine import forecasts as module
 from windlass.engine.forecasts import Forecasts, _of_tool
+from windlass.engine.shared_forecast import SharedForecast
 from windlass.errors import JournalError
 from windlass.plan.model import Plan
-from windlass.ports import Estimate, Tool
-from windlass.testing import FakeClock
+from windlass.ports import Estimate, Rate, Terms, Tool
+from windlass.prices import Prices
+from windlass.testing import FakeClock, ScriptedRunner
 from windlass.tools.built_in import Registry
 
 if TYPE_CHECKING:
@@ -81,6 +87,7 @@ async def test_d7_of_a_running_execution_a_forecast_is_as_old_as_its_cost_allows
         now = loop.time()
         monkeypatch.setattr(loop, "time", lambda: now)
         found, kept = Made(service(engine), cost=2.0), dict[str, Any]()
+        service(engine).spent_s = 10.0
 
         async def look() -> int:
             return await service(engine)._recent(state, kept, found)
@@ -104,11 +111,15 @@ async def test_d7_forecasts_of_the_last_executions_that_were_looked_at_are_kept(
             state.id = name
             await service(engine)._recent(state, kept, found)
         assert (list(kept), found.count) == (["y", "z"], 3)
+        state.apply(ev.BudgetAnswered(NOW, True, "me", "", "execution", 5.0))
+        await service(engine)._recent(state, kept, found)
+        assert (list(kept), found.count) == (["z", "y"], 4), "a new one takes the place of its own"
 
 
 async def test_d7_what_has_ended_or_cannot_be_forecast_has_no_forecast(
-    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG", "windlass.engine")
     state = await world.left_behind(PLAN, PAUSED)
 
     async def broken(*_: Any) -> None:
@@ -128,6 +139,11 @@ async def test_d7_what_has_ended_or_cannot_be_forecast_has_no_forecast(
         assert await service(engine).by_step(state) is None
         assert await service(engine).view(state) is None
         monkeypatch.undo()
+        told = [(one.getMessage(), one.exc_info and one.exc_info[0]) for one in caplog.records]
+        assert told[:2] == [
+            (f"{state.id} cannot be forecast", ZeroDivisionError),
+            (f"the steps of {state.id} cannot be forecast", ZeroDivisionError),
+        ], "the log says why"
         state.apply(ev.ExecutionFinished(NOW, "cancelled"))
         assert await service(engine).forecast(state) is None
         assert await service(engine).by_step(state) is None
@@ -163,6 +179,16 @@ async def test_d7_of_an_execution_that_runs_here_only_what_was_made_here_counts(
         service(engine).leave(execution)
         assert service(engine)._latest == {}
         assert list(await service(engine).latest(execution)) == [execution]
+
+
+async def test_d7_of_an_execution_that_workers_share_what_was_written_since_counts(world: AgentWorld) -> None:
+    state = await world.left_behind(PLAN)
+    async with world.engine() as engine:
+        shared = SharedForecast(world.journal, state.id, engine.attempt_runner.tools)
+        assert (await shared.refresh()).status == "running"
+        await world.journal.append(state.id, state.seq, [PAUSED])
+        assert (await shared.refresh()).status == "paused"
+        assert shared.state is await shared.refresh()
 
 
 async def test_d7_scores_and_what_was_learned_are_looked_up_again_after_a_minute(
@@ -267,8 +293,9 @@ async def test_d7_all_computing_for_a_forecast_counts_for_its_share(
 
 
 async def test_d7_a_journal_in_trouble_is_left_alone_for_a_while_and_another_error_ends_the_forecasts_of_one(
-    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG", "windlass.engine")
     monkeypatch.setattr(module, "FIRST", 0.001)
     monkeypatch.setattr(module, "JOURNAL_WAIT", 3600.0)
     tried: list[str] = []
@@ -284,5 +311,105 @@ async def test_d7_a_journal_in_trouble_is_left_alone_for_a_while_and_another_err
         await wait_until_async(lambda: len(tried) == 2)
         await settled()
         assert sorted(tried) == ["one", "other"]
+        assert [one.getMessage() for one in caplog.records if one.exc_info] == [
+            f"{name} cannot be forecast" for name in tried
+        ], "the log says why"
         assert list(service(engine)._watched) == ["one"]
         assert service(engine)._watched["one"].due > asyncio.get_running_loop().time() + 3000
+
+
+async def test_d7_each_of_several_executions_gets_its_forecast(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST", 0.001)
+    monkeypatch.setattr(module, "SHARE", 1e6)
+    async with world.engine() as engine:
+        ids = [await engine.create(PLAN) for _ in range(2)]
+        for execution in ids:
+            service(engine).attend_shared(execution)
+
+        async def all_of_them() -> bool:
+            return len(await service(engine).latest(*ids)) == 2
+
+        await wait_until_async(all_of_them)
+
+
+@pytest.mark.parametrize(
+    ("terms", "least", "most"),
+    [(Terms(), 5, 30), (Terms(concurrent=1), 25, 90), (Terms(rate=Rate(1, 1000)), 2000, 4000)],
+    ids=["no limit", "one at a time", "one in a thousand seconds"],
+)
+async def test_d7_a_forecast_counts_the_waits_for_a_tool_with_limits(
+    project: Project, terms: Terms, least: float, most: float
+) -> None:
+    class Limited(Tool):
+        name, description = "limited", "Take ten seconds"
+
+        def estimate(self, arguments: Any) -> Estimate:
+            return Estimate(seconds=10.0)
+
+        async def execute(self, arguments: Any, call: Any) -> None: ...
+
+    limited = Limited()
+    limited.terms = terms
+    async with AgentWorld(project, tools=[limited]).engine() as engine:
+        found = await engine.estimate(Plan(name="p", steps=[Step(id=name, tool="limited") for name in "abc"]))
+    assert found.left is not None
+    assert least < found.left.middle < most
+
+
+async def test_d7_a_forecast_counts_the_computing_between_its_beginning_and_its_end(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = count(5.0)
+    monkeypatch.setattr(module, "FIRST", 0.001)
+    monkeypatch.setattr("time.thread_time", lambda: next(moments))
+    async with world.engine() as engine:
+        execution = await engine.create(PLAN)
+        service(engine).spent_s = 100.0
+        service(engine).attend_shared(execution)
+        await wait_until_async(partial(service(engine).latest, execution))
+        assert service(engine).spent_s == 103.0, "a second each to learn, to put the steps in order, and to simulate"
+        computed, until = service(engine)._rested
+        assert computed - time.process_time() <= 3 * 50, "it rests until the engine has computed so much"
+        assert 3 * 200 < until - asyncio.get_running_loop().time() <= 3 * 250, "or for so long"
+
+
+async def test_d7_a_busy_engine_is_one_that_wrote_many_events_and_a_plan_of_many_steps_waits_longer_in_it(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST", 3600.0)
+    monkeypatch.setattr(module, "BUSY", 20.0)
+    plan = Plan(name="p", steps=[Step(id="a", tool="greet", approve="always")])
+    before = (ev.ExecutionPaused(NOW, "me"), ev.ExecutionResumed(NOW, "gone")) * 20
+    state = await world.left_behind(plan, *before)
+    async with world.engine() as engine:
+        await occurred(await engine.resume(state.id, hold=True), ev.ApprovalAsked)
+        begun, computed = service(engine)._attended, service(engine)._computed
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: begun + 1.0)
+        monkeypatch.setattr("time.process_time", lambda: computed)
+        assert not service(engine)._too_early(1), "its events of long ago do not count"
+        monkeypatch.setattr(module, "BUSY", -1.0)
+        assert service(engine)._too_early(1)
+        monkeypatch.setattr("time.process_time", lambda: computed + 7.5)
+        assert not service(engine)._too_early(1), "2 % of it pay for a forecast"
+        assert service(engine)._too_early(10_000)
+
+
+async def test_d7_prices_are_looked_up_beside_the_event_loop(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The price lists take a while to load, in which nothing else of the process would go on."""
+    asked: dict[str, bool] = {}
+    rates = Prices.rates
+
+    def noted(self: Prices, model: str) -> Any:
+        asked.setdefault(model, threading.current_thread() is threading.main_thread())
+        return rates(self, model)
+
+    monkeypatch.setattr(Prices, "rates", noted)
+    prices = {"*": {"input": 1.0, "output": 1.0}}
+    world = AgentWorld(project, ScriptedRunner([done(usd=None)], name="cli"), prices=prices)
+    work = plan(agent(runtime="cli", model="old"), name="p")
+    assert (await world.run(work)).status == "completed"
+    async with world.engine() as engine:
+        await engine.estimate(plan(agent(runtime="cli", model="new"), name="p"))
+    assert asked == {"new": False}

@@ -202,7 +202,7 @@ async def test_d7_the_first_forecast_of_a_busy_engine_waits_until_it_is_a_small_
 async def test_d7_the_computing_of_executions_that_have_ended_counts_for_the_first_forecast(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computed = 100.0
+    computed = 0.0
     monkeypatch.setattr(service, "FIRST", 0.02)
     monkeypatch.setattr(service, "BUSY", -1.0)
     monkeypatch.setattr("time.process_time", lambda: computed)
