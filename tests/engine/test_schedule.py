@@ -16,12 +16,13 @@ from windlass.core.triggers import is_by_hand, watched_file
 from windlass.engine import folders
 from windlass.engine.engine import Engine
 from windlass.engine.run_request import RunRequest
-from windlass.engine.schedule import Schedule
+from windlass.engine.schedule import PendingFile, Schedule
 from windlass.errors import JournalError, UsageError
 from windlass.journal.stores import HomeStores
 from windlass.journal.triggers import SqliteTriggers
 from windlass.plan.triggers import FolderWatch
 from windlass.ports import Amount, Charge, Usage
+from windlass.ports.deliveries import HookDelivery
 from windlass.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ async def test_l1_a_plan_that_cannot_be_read_holds_up_no_other_and_says_so_after
     world.clock.advance(2 * 3600)
     _firings, unread = await world.schedule.tick()
     assert [plan.path for plan in unread] == [str(world.plan)]
+    assert (await world.schedule.view()).unread == unread
     assert len(await world.engine.executions()) == 1, "the other one"
     world.plan.write_text(text)
     world.clock.advance(1800)
@@ -204,13 +206,22 @@ async def test_l1_what_cannot_be_created_is_refused_with_its_reason(world: World
     assert await world.tick(60) == []
 
 
-async def test_l1_a_start_that_failed_halfway_is_taken_up_by_the_next_tick(world: World) -> None:
+async def test_l1_a_start_that_failed_halfway_is_taken_up_by_the_next_tick(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def full_disk(execution: str) -> None:
         raise JournalError("the disk is full")
 
+    async def locked(*_: Any) -> bool:
+        raise JournalError("the database is locked")
+
     broken = Schedule(world.engine, world.store, full_disk, world.clock)
     world.clock.advance(3600)
-    with pytest.raises(JournalError):
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "write", locked)
+        with pytest.raises(JournalError, match="locked"):
+            await broken.tick()
+    with pytest.raises(JournalError, match="full"):
         await broken.tick()
     (left,) = await world.engine.executions()
     assert left.status == "pending"
@@ -456,6 +467,46 @@ async def test_l1_a_file_that_was_skipped_starts_when_it_is_put_there_again(worl
     assert sorted(world.project.lines("taken.txt")) == ["a", "b"]
 
 
+async def test_l1_files_and_deliveries_for_which_the_queue_has_no_room_stay_where_they_are(
+    world: World, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.core.triggers.MOST_WAITING", 2)
+    hook = "  - {id: push, webhook: {secret: {from: PUSH_SECRET}, input: file}}"
+    intake.plan.write_text(intake.plan.read_text().replace("steps:", f"{hook}\nsteps:"))
+    await world.tick(60)
+
+    async def come(*names: str) -> None:
+        for name in names:
+            intake.put(f"{name}.csv", f"{name}\n")
+            sent = HookDelivery(name, world.clock.now(), name, "", f'"inbox/{name}.csv"'.encode())
+            await world.store.deliveries.receive(str(intake.plan), "push", sent)
+
+    async def pending() -> list[PendingFile] | None:
+        return (await world.schedule.view(files=True)).triggers[0].pending
+
+    await come("a", "b")
+    assert sorted(await world.tick(0)) == ["started", "started", "waiting", "waiting"]
+    await come("c")
+    assert await pending() == [("c.csv", "for the next tick")]
+    monkeypatch.setattr("windlass.core.triggers.MOST_WAITING", 1)
+    assert await pending() == [("c.csv", "10 executions are waiting already (overlap: queue)")]
+    assert sorted(await world.tick(0)) == ["completed", "completed", "started", "started"]
+    assert sorted(await world.tick(0)) == ["completed", "completed", "started", "started"]
+    assert sorted(world.project.lines("taken.txt")) == ["a", "a", "b", "b", "c", "c"]
+
+
+async def test_l1_the_variables_that_steps_of_scheduled_plans_read_are_listed_for_one_plan_or_all(
+    world: World,
+) -> None:
+    for name in ("one", "two"):
+        text = PLAN.replace("name: hourly", f"name: {name}\n    env: {{TOKEN: {{from: TOKEN_{name}}}}}")
+        await world.schedule.add(world.project.file(f"{name}.yaml", text), world.project.path)
+    assert await world.schedule.variables() == ["TOKEN_one", "TOKEN_two"]
+    assert await world.schedule.variables(world.project.path / "two.yaml") == ["TOKEN_two"]
+    (world.project.path / "one.yaml").write_text("steps: 1")
+    assert await world.schedule.variables() == ["TOKEN_two"], "a plan that cannot be read has none"
+
+
 async def test_l1_a_file_of_another_time_and_the_same_content_is_noted_once_and_starts_nothing(
     world: World, intake: Intake
 ) -> None:
@@ -479,6 +530,8 @@ async def test_l1_a_file_that_has_not_settled_or_that_no_tick_has_seen_is_shown(
     intake.put("ready.csv", "ready\n")
     (view,) = (await world.schedule.view(files=True)).triggers
     assert view.pending == [("ready.csv", "for the next tick"), ("new.csv", "settles in 2 s")]
+    (view,) = (await world.schedule.view()).triggers
+    assert view.pending is None, "they are looked for only where they are asked for"
     assert await world.tick(60) == ["waiting", "started"]
     (view,) = (await world.schedule.view(files=True)).triggers
     assert view.pending == []

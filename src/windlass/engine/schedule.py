@@ -153,8 +153,6 @@ class Schedule:
         for plan in plans:
             try:
                 triggers = await self._read(plan)
-            except JournalError:
-                raise
             except Exception as error:  # one that cannot be read hides no other
                 found.unread.append(PlanTrouble(plan.path, trouble_of(error)))
                 continue
@@ -249,8 +247,6 @@ class Schedule:
             trouble = ""
             try:
                 triggers = await self._read(plan)
-            except JournalError:
-                raise
             except Exception as error:  # whatever it is: it is this plan's, and the others have their times
                 trouble = trouble_of(error)
                 troubles.append(PlanTrouble(plan.path, trouble))
