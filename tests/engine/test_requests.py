@@ -235,6 +235,17 @@ def test_d3_a_request_that_no_journal_could_hold_is_refused_by_name() -> None:
             keepable(body)
 
 
+async def test_k1_a_message_to_an_agent_shows_what_would_come_of_it_before_anything_is_written() -> None:
+    plan = Plan.model_validate({"name": "p", "steps": [{"id": "work", **AGENT}]})
+    created = ev.ExecutionCreated(1.0, "x", msgspec.Raw(plan.encoded), {}, "/")
+    state = fold([created, ev.ExecutionStarted(1.0, "d"), *BROKEN, ev.ExecutionFinished(4.0, "failed")], plan)
+    World().requests.expect_say(state, ev.AgentTold(5.0, "work", "m", "the file is in /tmp", "me"))
+    assert (state.status, state.steps["work"].status) == ("paused", "pending")
+    agent = state.steps["work"].agent
+    assert agent is not None
+    assert list(agent.told) == ["m"]
+
+
 def edits_of(step: dict[str, Any], **body: Any) -> dict[str, Any]:
     plan = Plan.model_validate({"name": "p", "steps": [{"id": "a", **step}]})
     state = fold([ev.ExecutionCreated(1.0, "x", msgspec.Raw(plan.encoded), {}, "/")], plan)

@@ -12,6 +12,7 @@ import pytest
 
 import windlass as library
 from windlass.cli.app import app
+from windlass.core.events import ApprovalAsked
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.model import Plan
 from windlass.server.mcp.tools import Tools
@@ -51,6 +52,12 @@ async def test_i2_a_request_starts_the_same_from_python(project: Project) -> Non
         assert (state.plan.name, str(state.status)) == ("hi", "completed")
         made = await library.RunRequest(plan_text="steps: [{id: a, run: 'true'}]", parallel=2).create(engine)
         assert (await engine.state(made)).plan.limits.parallel == 2
+        asking = {"steps": [{"id": "a", "run": "true", "approve": "always"}]}
+        started = await library.RunRequest(plan=asking).start(engine)
+        async for event in started.events():
+            if isinstance(event, ApprovalAsked):
+                await started.approve("a")
+        assert (await started.state()).status == "completed", "it stays while only a person can continue it"
 
 
 @pytest.mark.parametrize(
