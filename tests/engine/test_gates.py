@@ -15,7 +15,7 @@ from waiting import PATIENCE, settled
 import windlass
 from windlass import ToolError
 from windlass.core.breaker import FAILURES
-from windlass.engine.gates import Gates, TookTooLong, ending
+from windlass.engine.gates import Gates, TookTooLong, ending, outflow
 from windlass.engine.gates.circuit import NotBegun
 from windlass.engine.gates.ending import UseTookTooLong, await_or_abandon
 from windlass.engine.gates.memory import MemoryGateStore
@@ -343,6 +343,18 @@ def test_c8_as_much_output_is_stored_as_the_note_of_the_rest_says() -> None:
     (stored, note) = shown
     assert stored[0] == "stdout"
     assert note == ("note", f"more than {len(stored[1]) / 2**20:g} MiB of output: the rest is not stored\n")
+
+
+@pytest.mark.parametrize(("bound", "stored"), [(2 * 65, 2), (2 * 65 + 1, 3)])
+def test_c8_each_piece_of_output_counts_as_64_characters_more(
+    monkeypatch: pytest.MonkeyPatch, bound: int, stored: int
+) -> None:
+    monkeypatch.setattr(outflow, "MOST_SHOWN", bound)
+    shown = list[str]()
+    cap = OutputCap(lambda stream, text: shown.append(stream))
+    for _ in range(5):
+        cap("stdout", "x")
+    assert shown == ["stdout"] * stored + ["note"]
 
 
 async def test_h1_another_tool_of_the_same_name_has_its_own_terms() -> None:
