@@ -56,8 +56,11 @@ class World:
         self._tmp = tmp_path
         self.meter = Meter()
         """Of the last use."""
+        self.grace = 5.0
         self.contact: Any = None
         """The line to the execution, as the tool's uses have it."""
+        self.approved: dict[str, str] | None = None
+        """The basis on which the next uses were approved, if they were."""
 
     async def use(self, name: str, **arguments: Any) -> Any:
         found = self.registry.get(name)
@@ -71,7 +74,9 @@ class World:
                 folder=self._tmp,
                 processes=processes,
                 output=lambda stream, text: self.notes.append(text),
+                grace=self.grace,
                 contact=self.contact,
+                approved=self.approved,
             )
             self.meter = call.meter
             return await self.gates.use(found, arguments, call, self.registry)

@@ -23,7 +23,7 @@ from windlass.engine.gates.outflow import OutputCap
 from windlass.engine.gates.places import Slots, take_place
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.plan.model import Effect
-from windlass.ports import ComposedTool, Rate, Terms
+from windlass.ports import Call, ComposedTool, Rate, Terms
 from windlass.settings import ToolSettings
 
 if TYPE_CHECKING:
@@ -88,6 +88,12 @@ async def test_c8_a_rate_makes_uses_wait_and_a_long_wait_is_said_instead(tmp_pat
     await rare.use("b")
     with pytest.raises(NotBegun, match="retry in 86400 s"):
         await rare.use("b")
+    patient = World(tmp_path, Scripted("c", terms=Terms(rate=Rate(1, 300.0))))
+    await patient.use("c")
+    late = asyncio.ensure_future(patient.use("c"))
+    await settled()
+    assert [wait.gate for wait in patient.gates.waits] == ["rate"], "it waits for up to five minutes"
+    late.cancel()
 
 
 async def test_c8_no_more_uses_at_a_time_than_there_are_places(tmp_path: Path) -> None:
@@ -207,6 +213,17 @@ async def test_h3_a_substitute_that_cannot_take_the_arguments_or_is_not_there_is
         await world.use("a")
 
 
+async def test_h3_of_substitutes_for_an_approved_use_only_the_one_that_was_shown_is_used(tmp_path: Path) -> None:
+    first, hidden = Scripted("a", down(), down(), terms=Terms(fallback="b")), Scripted("c")
+    shown = Scripted("b", "instead", down(), terms=Terms(fallback="c"))
+    world = World(tmp_path, first, shown, hidden)
+    world.approved = world.gates.basis(world.registry.get("a"), {}, tmp_path, world.registry)
+    assert await world.use("a") == "instead"
+    with pytest.raises(ToolError, match="no answer"):
+        await world.use("a")
+    assert (shown.uses, hidden.uses) == (2, 0)
+
+
 async def test_h2_a_cached_result_is_that_of_the_same_folder_and_tool(tmp_path: Path) -> None:
     terms = Terms(cache=60.0)
     world = World(tmp_path, Scripted("a", 1, 2, terms=terms), Scripted("b", 3, terms=terms))
@@ -294,6 +311,22 @@ async def test_h1_a_cancelled_use_that_swallows_its_cancellation_does_not_keep_t
     await settled()
 
 
+async def test_h1_a_tool_that_does_not_stop_when_its_time_is_over_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "LEAVE_AFTER", 0.0)
+    deaf = Deaf()
+    world = World(tmp_path, Scripted("a", deaf.use(), terms=Terms(timeout=0.0)))
+    world.grace = 0.0
+    with pytest.raises(TookTooLong, match="a took longer than 0 s and was stopped"):
+        await world.use("a")
+    assert world.notes == [
+        "a did not stop when cancelled: the engine no longer waits for it, and it may still be running\n"
+    ]
+    deaf.let_go.set()
+    await settled()
+
+
 @pytest.mark.parametrize("error", [ValueError("late"), asyncio.CancelledError()], ids=["an error", "cancelled"])
 async def test_h1_nothing_is_heard_of_how_a_use_that_was_left_behind_ended(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
@@ -355,6 +388,18 @@ def test_c8_each_piece_of_output_counts_as_64_characters_more(
     for _ in range(5):
         cap("stdout", "x")
     assert shown == ["stdout"] * stored + ["note"]
+
+
+async def test_c8_the_output_of_every_use_has_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Talks(Scripted):
+        async def execute(self, arguments: Any, call: Call) -> None:
+            call.output("stdout", "a lot of text")
+
+    monkeypatch.setattr(outflow, "MOST_SHOWN", 5)
+    world = World(tmp_path, Talks("a"))
+    await world.use("a")
+    assert world.notes[0] == "a lot"
+    assert "the rest is not stored" in world.notes[1]
 
 
 async def test_h1_another_tool_of_the_same_name_has_its_own_terms() -> None:
