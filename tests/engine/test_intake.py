@@ -57,9 +57,36 @@ async def test_c8_a_turn_that_nobody_wants_any_more_goes_to_the_next() -> None:
         await settled()
     first.cancel()  # its turn has just come
     await asyncio.wait({first, second})
+    assert first.cancelled()
     assert entered.is_set()
     async with under_way(intake, notes):
         assert len(notes) == 2, "nobody was under way any more"
+
+
+async def test_c8_an_attempt_that_is_stopped_while_it_waits_gives_back_its_own_slot_and_no_other() -> None:
+    free, notes = [10 * MB], list[str]()
+    intake = Admission(LoadSettings(attempts=2, memory_floor=100 * MB), memory=lambda: free[0])
+
+    def wait() -> asyncio.Task[None]:
+        return asyncio.ensure_future(intake.wait(lambda stream, text: notes.append(text)))
+
+    async with under_way(intake, notes):
+        for_memory = wait()
+        await settled()
+        for_memory.cancel()
+        await asyncio.wait({for_memory})
+        free[0] = 200 * MB
+        async with under_way(intake, notes):
+            for_a_slot, late = wait(), wait()
+            await settled()
+            assert intake.told()["held_back"] == ["2 attempts are running (load.attempts)"]
+            for_a_slot.cancel()
+            await settled()
+            assert for_a_slot.cancelled()
+            assert not late.done()
+        await late
+    intake.leave()
+    assert (intake.told()["under_way"], intake.told()["waiting"]) == (0, 0)
 
 
 async def test_c8_with_little_memory_an_attempt_waits_for_others_and_says_so() -> None:
@@ -149,6 +176,18 @@ async def test_c8_a_disk_below_its_floor_holds_attempts_back_until_there_is_spac
     await attempt("third")
     assert entered == ["second", "third"]
     assert (intake.told()["under_way"], intake.told()["waiting"]) == (0, 0)
+
+
+def test_c8_space_on_the_disk_is_counted_in_mebibytes_and_what_is_left_at_the_floor_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = 7 * MB
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    intake = Admission(LoadSettings(disk_floor=7 * MB), tmp_path, memory=lambda: None)
+    assert intake.told()["held_back"] == []
+    free -= 1
+    told = f"only 6 MiB are free on the disk of {tmp_path}, and 7 MiB must stay free"
+    assert intake.told()["held_back"] == [told]
 
 
 async def test_c8_an_execution_on_a_full_disk_waits_and_goes_on_when_there_is_space(
