@@ -9,6 +9,8 @@ from damage_worlds import DAMAGES, damage
 
 import windlass
 from windlass import Plan, Step
+from windlass.core.view import snapshot
+from windlass.engine.damage import damaged_view
 from windlass.errors import Damaged, NotFound
 
 if TYPE_CHECKING:
@@ -33,6 +35,11 @@ async def test_d9_a_damaged_execution_is_named_and_harms_no_other(project: Proje
             await engine.state(bad.id)
         assert (error.value.execution, error.value.seq) == (bad.id, seq)
         assert "clean --damaged" in error.value.advice[-1]
+        whole = snapshot(await engine.state(good.id))
+        (head,) = await engine.journal.heads(prefix=bad.id)
+        shown = damaged_view(head, error.value)
+        assert shown.keys() - {"damage"} == whole.keys()
+        assert shown["cost"] == {"usd": None, "known": False, "tokens_in": 0, "tokens_out": 0, "text": "unknown"}
         heads = await engine.executions()
         assert len([state async for state in engine.states(heads)]) == 2
         assert set(engine.damaged) == {bad.id}

@@ -14,6 +14,7 @@ import pytest
 
 import windlass
 from windlass import Engine, Plan, Step, tool
+from windlass.engine.owner import Owner
 from windlass.errors import JournalError, UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +45,18 @@ def test_i5_an_engine_is_refused_in_a_second_event_loop_and_can_still_be_closed(
     assert len(project.ids()) == 1
     asyncio.run(engine.close())
     assert engine.closed
+
+
+def test_i5_after_the_end_of_its_event_loop_an_engine_can_be_closed_and_nothing_else() -> None:
+    owner = Owner()
+
+    async def call(*, ended: bool) -> None:
+        owner.require(ended=ended) if ended else owner.require()
+
+    asyncio.run(call(ended=False))
+    asyncio.run(call(ended=True))
+    with pytest.raises(UsageError, match="belongs to an event loop that has ended: nothing was done"):
+        asyncio.run(call(ended=False))
 
 
 def test_i5_an_engine_whose_loop_ended_lets_go_of_what_it_drove(project: Project) -> None:

@@ -82,12 +82,35 @@ def test_l1_a_file_that_may_still_be_written_is_left_for_later(inbox: Inbox) -> 
     assert inbox.look() == ["future.csv"], "a time from another clock says nothing about the writing"
 
 
-def test_l1_files_without_room_stay_for_the_next_look_oldest_first(inbox: Inbox) -> None:
+def test_l1_files_without_room_stay_for_the_next_look_oldest_first(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: str, flags: int) -> int:
+        raise AssertionError(f"{path} need not be read")
+
     for number in range(5):
         inbox.put(f"{number}.csv", str(number), age=100 + number)
     assert inbox.look(room=2) == ["4.csv", "3.csv"]
-    assert inbox.look(room=0) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "_open_file", read)
+        assert inbox.look(room=0) == []
     assert inbox.look() == ["2.csv", "1.csv", "0.csv"]
+
+
+def test_l1_a_file_that_is_taken_away_while_the_folder_is_read_is_not_there(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = folders._entries
+
+    def late(watch: FolderWatch, workdir: str) -> list[os.DirEntry[str]]:
+        found = entries(watch, workdir)
+        (inbox.folder / "a.csv").unlink()
+        return found
+
+    inbox.put("a.csv", "1")
+    inbox.seen = seen_files(WATCH, str(inbox.base))
+    monkeypatch.setattr(folders, "_entries", late)
+    assert look_into(WATCH, str(inbox.base), inbox.seen, NOW, 10) == ([], {}, {})
 
 
 def test_l1_braces_of_the_pattern_stand_for_several_texts(inbox: Inbox) -> None:
@@ -101,7 +124,7 @@ def test_l1_only_files_that_fit_the_pattern_come(inbox: Inbox) -> None:
     inbox.put("a.txt", "1")
     (inbox.folder / "folder.csv").mkdir()
     (inbox.folder / "link.csv").symlink_to(inbox.folder / "a.txt")
-    assert inbox.look() == []
+    assert look_into(WATCH, str(inbox.base), {}, NOW, 10) == ([], None, {})
 
 
 def test_l1_a_file_of_any_name_comes_and_one_that_cannot_be_an_input_starts_nothing(inbox: Inbox) -> None:
