@@ -111,9 +111,10 @@ async def test_d7_forecasts_of_the_last_executions_that_were_looked_at_are_kept(
             state.id = name
             await service(engine)._recent(state, kept, found)
         assert (list(kept), found.count) == (["y", "z"], 3)
+        state.id = "z"
         state.apply(ev.BudgetAnswered(NOW, True, "me", "", "execution", 5.0))
         await service(engine)._recent(state, kept, found)
-        assert (list(kept), found.count) == (["z", "y"], 4), "a new one takes the place of its own"
+        assert (list(kept), found.count) == (["y", "z"], 4), "a new one takes the place of its own"
 
 
 async def test_d7_what_has_ended_or_cannot_be_forecast_has_no_forecast(
@@ -318,20 +319,77 @@ async def test_d7_a_journal_in_trouble_is_left_alone_for_a_while_and_another_err
         assert service(engine)._watched["one"].due > asyncio.get_running_loop().time() + 3000
 
 
-async def test_d7_each_of_several_executions_gets_its_forecast(
+async def test_d7_each_of_several_executions_gets_its_forecast_whenever_it_begins(
     world: AgentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FIRST", 0.001)
     monkeypatch.setattr(module, "SHARE", 1e6)
     async with world.engine() as engine:
-        ids = [await engine.create(PLAN) for _ in range(2)]
-        for execution in ids:
+
+        async def are_forecast(*executions: str) -> bool:
+            return len(await service(engine).latest(*executions)) == len(executions)
+
+        ids = [await engine.create(PLAN) for _ in range(4)]
+        for execution in ids[:2]:
             service(engine).attend_shared(execution)
+        await wait_until_async(partial(are_forecast, *ids[:2]))
+        service(engine).attend_shared(ids[2])
+        assert service(engine)._timer is None, "the task that is at work serves it, too"
+        await wait_until_async(partial(are_forecast, ids[2]))
+        for execution in ids:
+            service(engine).leave(execution)
+        await wait_until_async(lambda: service(engine)._worker is None)
+        service(engine).attend_shared(ids[3])
+        await wait_until_async(partial(are_forecast, ids[3]))
 
-        async def all_of_them() -> bool:
-            return len(await service(engine).latest(*ids)) == 2
 
-        await wait_until_async(all_of_them)
+async def test_d7_the_time_since_executions_run_begins_with_the_first_of_them(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST", 3600.0)
+    found: list[tuple[float, float, float]] = []
+    async with world.engine() as engine:
+        forecasts = service(engine)
+        for now, execution in ((1e6, "a"), (1e6 + 50, "b"), (1e6 + 90, "c")):
+            monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda now=now: now)
+            monkeypatch.setattr("time.process_time", lambda now=now: now / 1000)
+            if execution == "c":
+                forecasts.leave("a")
+                forecasts.leave("b")
+            forecasts.attend_shared(execution)
+            found.append((forecasts._attended, forecasts._computed, forecasts._watched[execution].due))
+    assert found == [
+        (1e6, 1000.0, 1e6 + 3600),
+        (1e6, 1000.0, 1e6 + 50 + 3600),
+        (1e6 + 90, 1000.0, 1e6 + 90 + 3600),
+    ]
+    assert forecasts._timer is not None
+    assert forecasts._timer.cancelled(), "a closed engine begins no forecast"
+
+
+async def test_d7_an_execution_that_has_ended_here_is_forecast_no_more(world: AgentWorld) -> None:
+    async with world.engine() as engine:
+        started = await engine.start(PLAN)
+        assert list(service(engine)._watched) == [started.id]
+        assert (await started.wait()).status == "completed"
+        await settled()
+        assert service(engine)._watched == {}
+
+
+async def test_d7_a_step_whose_tool_is_not_there_is_unknown_and_bands_have_the_offsets_of_their_kind(
+    world: AgentWorld,
+) -> None:
+    gone = Plan(name="p", steps=[Step(id="a", tool="gone")])
+    created = ev.ExecutionCreated(NOW, "x", msgspec.Raw(gone.encoded), {}, "/")
+    async with world.engine() as engine:
+        found = await service(engine).forecast(fold([created], gone))
+        assert found is not None
+        assert found.unknown == ("a",)
+        state = await world.left_behind(PLAN)
+        known = await service(engine)._shared_knowledge(state)
+        around = service(engine)._surroundings(state, engine.attempt_runner.tools, known, {})
+        assert around.times is known[1]
+        assert around.costs is known[2]
 
 
 @pytest.mark.parametrize(
@@ -365,7 +423,8 @@ async def test_d7_a_forecast_counts_the_computing_between_its_beginning_and_its_
     monkeypatch.setattr(module, "FIRST", 0.001)
     monkeypatch.setattr("time.thread_time", lambda: next(moments))
     async with world.engine() as engine:
-        execution = await engine.create(PLAN)
+        execution = (await world.left_behind(PLAN)).id
+        world.clock.advance(100_000 - 60)  # type: ignore[attr-defined]
         service(engine).spent_s = 100.0
         service(engine).attend_shared(execution)
         await wait_until_async(partial(service(engine).latest, execution))
@@ -373,6 +432,8 @@ async def test_d7_a_forecast_counts_the_computing_between_its_beginning_and_its_
         computed, until = service(engine)._rested
         assert computed - time.process_time() <= 3 * 50, "it rests until the engine has computed so much"
         assert 3 * 200 < until - asyncio.get_running_loop().time() <= 3 * 250, "or for so long"
+        due = service(engine)._watched[execution].due - asyncio.get_running_loop().time()
+        assert 1000 < due <= 2000, "the next one comes after 2 % of the time that it has run"
 
 
 async def test_d7_a_busy_engine_is_one_that_wrote_many_events_and_a_plan_of_many_steps_waits_longer_in_it(
@@ -385,7 +446,8 @@ async def test_d7_a_busy_engine_is_one_that_wrote_many_events_and_a_plan_of_many
     state = await world.left_behind(plan, *before)
     async with world.engine() as engine:
         await occurred(await engine.resume(state.id, hold=True), ev.ApprovalAsked)
-        begun, computed = service(engine)._attended, service(engine)._computed
+        begun, computed = service(engine)._attended, 100.0
+        monkeypatch.setattr(service(engine), "_computed", computed)
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: begun + 1.0)
         monkeypatch.setattr("time.process_time", lambda: computed)
         assert not service(engine)._too_early(1), "its events of long ago do not count"
