@@ -20,7 +20,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from signal import ITIMER_PROF, ITIMER_REAL, SIGALRM, SIGPROF
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -97,7 +99,7 @@ class Runner:
                 if tests := self._those_that_pass(mutant):
                     folder = self._new_folder()
                     pid = self._fork(folder, lambda m=mutant, t=tests, f=folder: self._try(m, t, f))  # type: ignore[misc]
-                    running[pid] = mutant, time.monotonic() + 3 * self._seconds, folder
+                    running[pid] = mutant, time.monotonic() + 8 * self._seconds, folder
                 else:
                     yield mutant, "no test passes this line"
             if not running:
@@ -158,7 +160,7 @@ class Runner:
     def _perform(self, tests: Sequence[str], folder: Path, *, limited: bool = False) -> Iterator[str]:
         """Run these tests in this fork; yields the name of each after it has ended.
 
-        If `limited`, this process ends with a test that takes many times as long as it did without a change.
+        If `limited`, this process ends with a test that takes or computes many times as long as without a change.
         """
         took = {test: seconds for passed in self._passed.values() for test, (seconds, _) in passed.tests.items()}
         config = self._session.config
@@ -167,11 +169,16 @@ class Runner:
         chosen = [items[test] for test in tests]
         for item, following in zip(chosen, [*chosen[1:], None], strict=True):
             if limited:
-                signal.signal(signal.SIGALRM, lambda *_, name=item.nodeid: _too_long(folder, name))
-                signal.setitimer(signal.ITIMER_REAL, 5 + 5 * took[item.nodeid])
+                too_long = partial(_too_long, folder, item.nodeid)
+                limit = 5 + 5 * took[item.nodeid]
+                # On a busy machine a test takes many times as long, and computes no more than else.
+                for number, timer, seconds in ((SIGPROF, ITIMER_PROF, limit), (SIGALRM, ITIMER_REAL, 4 * limit)):
+                    signal.signal(number, too_long)
+                    signal.setitimer(timer, seconds)
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             yield item.nodeid
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for timer in (ITIMER_PROF, ITIMER_REAL):
+            signal.setitimer(timer, 0)
         config.hook.pytest_sessionfinish(session=self._session, exitstatus=0)
 
     def _find_out(self) -> None:
@@ -258,7 +265,7 @@ class Runner:
             os._exit(code)
 
 
-def _too_long(folder: Path, test: str) -> NoReturn:
+def _too_long(folder: Path, test: str, *_signal: object) -> NoReturn:
     (folder / "killer").write_text(test)
     os._exit(FAILED)
 

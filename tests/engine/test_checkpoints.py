@@ -73,7 +73,7 @@ class World:
         return path.read_text().count('\n{"type":') if path.exists() else 0
 
     async def has(self, count: int, execution: str = ONE) -> None:
-        await wait_until_async(lambda: self.kept(execution) == count, f"the file has {count} events", 10.0)
+        await wait_until_async(lambda: self.kept(execution) == count, f"the file has {count} events")
 
 
 @pytest.fixture
