@@ -142,6 +142,20 @@ async def test_f3_files_may_have_half_of_what_comes_before_a_summary_at_three_ch
     assert ("x" * size in runner.requests[0].brief.prompt) == whole
 
 
+async def test_a5_a_file_outside_of_the_folder_is_given_where_the_plan_names_it_and_no_template_does(
+    project: Project,
+) -> None:
+    outside = project.user / "notes.txt"
+    outside.write_text("from the user")
+    runner = cli(done())
+    steps = [agent("named", files=[str(outside)]), agent("filled", files=["{{ inputs.where }}"])]
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(*steps, inputs={"where": str(outside)}, limits={"parallel": 1}))
+    assert [state.steps[name].status for name in ("named", "filled")] == ["completed", "failed"]
+    (request,) = runner.requests
+    assert "from the user" in request.brief.prompt
+
+
 async def test_e1_the_price_of_a_first_call_is_asked_for_its_prompt_and_the_conversation_before_it(
     project: Project,
 ) -> None:
@@ -542,5 +556,6 @@ async def test_e1_what_a_stopped_agent_told_last_is_what_it_used(project: Projec
         await occurred(execution, ev.UsageReported)
         assert (await execution.interrupt()).status == "paused"
     (spent,) = await world.ledger.spent("execution")
+    assert told(await world.events(execution.id), ev.AttemptFailed) == []
     last = (0.1, 3, 1) if trouble == "its run fails" else (0.3, 9, 2)
     assert (spent.usd, spent.tokens_in, spent.tokens_out) == last
