@@ -139,7 +139,7 @@ class Admission:
         said = set[str]()
         while lack := self._lack():
             if lack not in said:
-                say("wait.place", self._lacking(lack))
+                say("wait.place", self._lacking())
                 said.add(lack)
             await asyncio.sleep(LOOK_AGAIN)
 
@@ -149,8 +149,8 @@ class Admission:
             return "disk"
         return "memory" if self._short and self._under_way else ""
 
-    def _lacking(self, lack: str) -> str:
-        if lack == "memory" or self._disk_left is None:
+    def _lacking(self) -> str:
+        if self._disk_left is None:
             return f"waiting for memory: {self._little_memory()}\n"
         told = self._little_disk(self._disk_left)
         return f"{ev.NO_SPACE}{told} (load.disk_floor); remove old executions: windlass clean\n"
