@@ -19,6 +19,18 @@ EVENTS: list[ev.Event] = [ev.ExecutionStarted(1.0, "d"), ev.ExecutionPaused(2.0,
 class Asked:
     """An engine that knows one execution, as other processes left it."""
 
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    async def pause(self, execution: str, **how: Any) -> None:
+        self.asked.append(how)
+
+    async def retry(self, execution: str, step: str, **how: Any) -> None:
+        self.asked.append(how)
+
+    def driven(self, head: Any) -> bool:
+        return True
+
     async def wait(self, execution: str) -> str:
         return f"{execution} as it stands now"
 
@@ -39,6 +51,18 @@ async def end_of(driven: Execution) -> Any:
 async def test_i5_events_come_from_the_beginning_or_after_a_sequence() -> None:
     assert [event async for event in handle().events()] == EVENTS
     assert [event async for event in handle().events(2)] == EVENTS[2:]
+
+
+async def test_i5_a_pause_lets_steps_finish_and_a_retry_keeps_the_conversation_unless_asked_otherwise() -> None:
+    engine: Any = Asked()
+    driven = Execution(engine, "x")
+    assert driven.since == 0
+    await driven.pause()
+    await driven.retry("a")
+    assert engine.asked == [
+        {"now": False, "by": "python"},
+        {"edits": None, "runtime": None, "model": None, "fresh": False, "by": "python"},
+    ]
 
 
 async def test_i5_a_wait_gives_what_the_driver_here_came_to_and_later_what_became_of_it_since() -> None:

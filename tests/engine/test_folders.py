@@ -161,6 +161,11 @@ def test_l1_what_was_there_before_does_not_come(inbox: Inbox) -> None:
     assert inbox.seen == {}
 
 
+def test_l1_a_file_of_a_later_time_than_a_database_holds_has_the_latest_that_it_does(inbox: Inbox) -> None:
+    inbox.put("a.csv", "1", age=NOW - 15_032_385_535)
+    assert seen_files(WATCH, str(inbox.base))["a.csv"].changed == 9_223_372_036_854_775_807
+
+
 def test_l1_a_folder_that_is_there_is_no_trouble_and_the_others_say_theirs(inbox: Inbox) -> None:
     assert folder_trouble(WATCH, str(inbox.base)) == ""
     inbox.folder.rmdir()
