@@ -228,7 +228,7 @@ async def test_c8_an_attempt_that_waits_for_a_slot_says_so_and_its_wait_is_no_wo
     ]
 
 
-async def test_i7_the_processes_of_an_attempt_are_given_its_span(project: Project) -> None:
+async def test_i6_the_processes_of_an_attempt_are_given_its_span(project: Project) -> None:
     @tool
     def spy(call: Call) -> list[str]:
         return [call.env["TRACEPARENT"], *sorted(call.env.keys() & {"PATH"})]
