@@ -355,6 +355,19 @@ def test_d7_only_records_with_nothing_but_times_are_plain() -> None:
     assert not finished(skipped, 18.0, "failed").plain
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"edits": {"prompt": "y"}}, {"runtime": "cli"}, {"model": "m"}, {}],
+    ids=["edits", "runtime", "model", "none"],
+)
+def test_d7_a_step_to_which_a_person_gave_other_arguments_or_another_model_is_edited(given: dict[str, Any]) -> None:
+    state = begun({"id": "ask", "prompt": "x"})
+    failed(state, "ask", 11.0, 12.0)
+    state.apply(ev.StepRetried(13.0, "ask", "ada", **given))
+    (step,) = finished(state, 14.0, "failed").steps
+    assert step.edited == bool(given)
+
+
 def test_d7_steps_are_found_by_what_they_used_and_only_those_that_ran_to_their_end() -> None:
     ran = StepRecord("a", "agent", 1, 1.0, 2.0, 1.0, 2, runtime="cli", model="m")
     assert matches(ran, None, None, None, None)

@@ -15,6 +15,7 @@ import windlass
 from windlass.core.decide import Policy
 from windlass.core.events import CallFinished
 from windlass.core.program import CallRecord, ProgramLog
+from windlass.core.resources import Resources
 from windlass.engine.code.caller import Permit, ProgramOrigin, Tree, callable_names
 from windlass.engine.code.composed import Composed
 from windlass.engine.code.failures import failure_of, raised
@@ -25,6 +26,7 @@ from windlass.engine.gates import TookTooLong
 from windlass.errors import CUT_OFF, Category, Failure, ToolError, Trouble
 from windlass.plan.model import Effect
 from windlass.ports import (
+    Call,
     ComposedTool,
     Delivery,
     GuestCall,
@@ -293,10 +295,10 @@ def line(programs: ProgramLog | None = None) -> SimpleNamespace:
     return SimpleNamespace(step=SimpleNamespace(id="s", programs=programs), tell=lambda event: None)
 
 
-async def perform(folder: Path, sandbox: Any, contact: Any, caller: Any = None) -> Any:
+async def perform(folder: Path, sandbox: Any, contact: Any, caller: Any = None, call: Call | None = None) -> Any:
     return await run_program(
         ProgramDeps(sandbox, FakeClock(1.0)),
-        plain_call(folder, contact),
+        call or plain_call(folder, contact),
         ProgramOrigin(caller or SimpleNamespace(names=list)),
         "return 1;",
         {},
@@ -332,34 +334,49 @@ async def test_g1_a_program_that_waits_and_makes_no_call_has_diverged(
     assert sandbox.closed
 
 
-async def test_d2_an_error_of_the_engine_in_a_call_ends_the_program(tmp_path: Path) -> None:
+def caller_of_one() -> SimpleNamespace:
+    """Lets a program use the tool `one`."""
+
     @windlass.tool(effect="none")
     async def one() -> int:
-        return 1
-
-    async def use(*_: Any) -> int:
         return 1
 
     async def allow(*_: Any) -> Permit:
         return Permit()
 
-    def tell(event: Any, *, soon: bool | None = None) -> None:
-        if isinstance(event, CallFinished):
-            raise RuntimeError("the journal is gone")
-
-    caller = SimpleNamespace(
+    return SimpleNamespace(
         names=lambda: ["one"],
         tool=lambda name: one,
         effect=lambda name, arguments: Effect.NONE,
         asks=lambda name, arguments: False,
         allow=allow,
     )
+
+
+async def use_of_one(*_: Any) -> int:
+    return 1
+
+
+async def test_d2_an_error_of_the_engine_in_a_call_ends_the_program(tmp_path: Path) -> None:
+    def tell(event: Any, *, soon: bool | None = None) -> None:
+        if isinstance(event, CallFinished):
+            raise RuntimeError("the journal is gone")
+
     contact = line()
-    contact.tell, contact.use = tell, use
+    contact.tell, contact.use = tell, use_of_one
     sandbox = Turns(ProgramTurn((GuestCall(1, "one", {}),)))
     with pytest.raises(RuntimeError, match="the journal is gone"):
-        await perform(tmp_path, sandbox, contact, caller)
+        await perform(tmp_path, sandbox, contact, caller_of_one())
     assert sandbox.closed
+
+
+async def test_d7_the_computing_of_all_turns_of_a_program_counts_once(tmp_path: Path) -> None:
+    contact = line()
+    contact.tell, contact.use = lambda event, *, soon=None: None, use_of_one
+    call = plain_call(tmp_path, contact)
+    turns = ProgramTurn((GuestCall(1, "one", {}),), cpu=0.25, memory=9), ProgramTurn(done=True, cpu=0.75, memory=7)
+    await perform(tmp_path, Turns(*turns), contact, caller_of_one(), call)
+    assert call.meter.used == Resources(0.75, 9)
 
 
 async def test_g1_the_code_tool_runs_only_inside_an_execution(tmp_path: Path) -> None:

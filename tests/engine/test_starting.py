@@ -31,6 +31,14 @@ async def test_d5_a_plan_whose_program_is_missing_starts_only_if_that_is_wanted(
         assert (await execution.wait()).status == "failed"
 
 
+async def test_d5_a_plan_starts_in_no_folder_that_is_not_there(project: Project) -> None:
+    world = AgentWorld(project)
+    async with world.engine() as engine:
+        with pytest.raises(UsageError, match=f"the working directory {project.path}/gone does not exist"):
+            await engine.start(PLAIN, workdir=project.path / "gone")
+        assert await world.journal.heads() == []
+
+
 async def test_i5_the_handle_of_an_execution_gives_its_events_from_the_first(project: Project) -> None:
     world = AgentWorld(project)
     async with world.engine() as engine:
