@@ -346,6 +346,10 @@ def test_d7_only_records_with_nothing_but_times_are_plain() -> None:
     ran(state, "a", 11.0, 15.0, queued=1.0)
     ran(state, "b", 15.0, 17.0)
     assert finished(state, 18.0).plain
+    for at, until, plain in ((10.0, 10.0, True), (10.0, 18.0, True), (9.0, 9.5, False), (17.0, 18.5, False)):
+        timed = begun(A)
+        ran(timed, "a", at, until)
+        assert finished(timed, 18.0).plain == plain, "the clock was set in the meantime"
     measured = begun(A)
     measured.apply(ev.AttemptStarted(11.0, "a", 1, "shell", {}, "repeatable"))
     measured.apply(ev.AttemptFinished(12.0, "a", 1, "ok", Resources(cpu=0.5)))

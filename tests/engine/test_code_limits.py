@@ -379,6 +379,23 @@ async def test_d7_the_computing_of_all_turns_of_a_program_counts_once(tmp_path: 
     assert call.meter.used == Resources(0.75, 9)
 
 
+@pytest.mark.parametrize(
+    ("turn", "said"),
+    [
+        (ProgramTurn(done=True, cpu=1.5), "it used more than 1 s of CPU time"),
+        (ProgramTurn(tuple(GuestCall(number, "one", {}) for number in range(1, 4))), "more than 2 calls"),
+    ],
+    ids=["computing", "calls"],
+)
+async def test_g3_a_program_that_uses_more_than_its_limits_is_ended(
+    tmp_path: Path, turn: ProgramTurn, said: str
+) -> None:
+    contact = line()
+    contact.tell, contact.use = lambda event, *, soon=None: None, use_of_one
+    with pytest.raises(ToolError, match=said):
+        await perform(tmp_path, Turns(turn), contact, caller_of_one())
+
+
 async def test_g1_the_code_tool_runs_only_inside_an_execution(tmp_path: Path) -> None:
     sandbox: Any = None
     tool = CodeTool(ProgramDeps(sandbox, FakeClock(1.0)), Policy())
