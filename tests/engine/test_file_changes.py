@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from conftest import Project
 
 
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
 def works(*turns: Callable[[], Any]) -> ScriptedRunner:
     """An agent that does one thing in each of its turns."""
     left = list(turns)
@@ -418,10 +423,7 @@ def works_there(turn: Callable[[Path, str], Any]) -> ScriptedRunner:
     return ScriptedRunner(takes_turn, name="cli")
 
 
-async def test_k5_of_several_folders_none_is_touched_where_a_file_of_one_was_changed_since(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+async def test_k5_of_several_folders_none_is_touched_where_a_file_of_one_was_changed_since(project: Project) -> None:
     repository(project)
     world = AgentWorld(project, works_there(lambda where, task: (where / "kept.txt").write_text(task)))
     state = await world.run(plan(agent(foreach=["a", "b", "c"], prompt="{{ item }}", workspace="worktree")))
@@ -479,10 +481,7 @@ async def test_k5_a_file_in_the_place_of_a_folder_that_was_not_recorded_stays(pr
     assert everything(folder) == now
 
 
-async def test_k5_undo_says_that_the_folder_of_merged_work_is_gone(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+async def test_k5_undo_says_that_the_folder_of_merged_work_is_gone(project: Project) -> None:
     folder = repository(project)
     world = AgentWorld(project, works_there(lambda where, task: (where / "kept.txt").unlink()))
     state = await world.run(plan(agent(workspace="worktree")))
@@ -495,10 +494,7 @@ async def test_k5_undo_says_that_the_folder_of_merged_work_is_gone(
     assert "git revert" in caught.value.advice[0]
 
 
-async def test_k5_undo_of_merged_work_is_refused_and_nothing_is_touched(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+async def test_k5_undo_of_merged_work_is_refused_and_nothing_is_touched(project: Project) -> None:
     folder = repository(project)
     world = AgentWorld(project, works_there(lambda where, task: (where / task).write_text("new\n")))
     fix = agent("fix", foreach=["a", "b"], prompt="{{ item }}", workspace="worktree")
@@ -516,10 +512,7 @@ async def test_k5_undo_of_merged_work_is_refused_and_nothing_is_touched(
         assert not any(step.undone for step in (await engine.state(state.id)).steps.values())
 
 
-async def test_k5_undo_of_work_on_a_branch_says_so_and_no_merge_takes_it(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+async def test_k5_undo_of_work_on_a_branch_says_so_and_no_merge_takes_it(project: Project, tmp_path: Path) -> None:
     folder = repository(project)
     world = AgentWorld(project, works_there(lambda where, task: (where / task).write_text("new\n")))
     fix = agent("fix", foreach=["a", "b"], prompt="{{ item }}", workspace="worktree")
@@ -541,10 +534,7 @@ async def test_k5_undo_of_work_on_a_branch_says_so_and_no_merge_takes_it(
     assert not (folder / "a").exists()
 
 
-async def test_k5_undo_names_no_branch_where_a_person_has_taken_the_commit_back(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+async def test_k5_undo_names_no_branch_where_a_person_has_taken_the_commit_back(project: Project) -> None:
     repository(project)
     world = AgentWorld(project, works_there(lambda where, task: (where / "new").write_text("new\n")))
     state = await world.run(plan(agent(workspace="worktree")))
@@ -555,10 +545,7 @@ async def test_k5_undo_names_no_branch_where_a_person_has_taken_the_commit_back(
     assert undone == [{"path": "new", "undone": "removed", "folder": str(place)}]
 
 
-async def test_k5_a_merge_of_nothing_but_undone_work_says_so(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+async def test_k5_a_merge_of_nothing_but_undone_work_says_so(project: Project) -> None:
     repository(project)
     world = AgentWorld(project, works_there(lambda where, task: (where / "new").write_text("new\n")))
     fix = agent("fix", workspace="worktree")

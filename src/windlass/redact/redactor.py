@@ -243,7 +243,7 @@ def _spellings(value: str) -> Iterator[str]:
 _QUOTES_IN_HTML = (("&quot;", "&#x27;"), ("&quot;", "&#39;"), ("&#34;", "&#39;"), ("&quot;", "&apos;"))
 """Python and React; Lodash; Jinja and Go; XML."""
 _ESCAPED_IN_JSON = (("<>&", "04x"), ("<>&'", "04x"), ("<>&'=", "04x"), ("<>&'+`", "04X"))
-"""What some write as `\\u0026` so that their JSON can stand in a page: Go, Flask, Gson, .NET."""
+"""Signs that are written as `\\u0026` for JSON that may stand in a page: by Go, Flask, Gson, .NET."""
 
 
 def _in_json(text: str) -> list[str]:

@@ -326,10 +326,9 @@ class AgentAttempt:
             began = True
             host.give(messages, "prompt")
             result = await self._see_through(runner, request, host)
-            while result.success and (self._was_told(host) or await self._sent_back(result, host)):
+            while result.success and (self._was_told(host) or await self._sent_back(result)):
                 if result.session is None:
                     break
-                host.ended(result.usage)
                 await host.look_at_budget()
                 if host.held is not None:  # the work does not pass, and there is no money to go on
                     raise reservation.restated(host.held, host.used)
@@ -341,7 +340,6 @@ class AgentAttempt:
                 self._contact.close()
                 if host.told() and result.session is None:
                     host.note(f"a message came too late: {runner.name} keeps no conversation to go on in")
-            host.ended(result.usage)
         finally:
             await asyncio.shield(self._settle(reservation, host) if began else reservation.put_back())
         return result, host
@@ -349,9 +347,8 @@ class AgentAttempt:
     def _was_told(self, host: EngineHost) -> bool:
         return host.held is None and bool(host.told())
 
-    async def _sent_back(self, result: AgentResult, host: EngineHost) -> bool:
+    async def _sent_back(self, result: AgentResult) -> bool:
         """Check the work; True if the agent has to go on."""
-        host.ended(result.usage)
         return await self._checks.send_back(result.output, can_go_on=result.session is not None)
 
     def _raise_model(self, runtime: str, role: RoleFacts, model: str | None) -> None:
@@ -439,6 +436,7 @@ class AgentAttempt:
         """Run the agent. However it ends, its changes of files are recorded: before anything checks them."""
         try:
             result = await self._run(runner, request, host)
+            host.ended(result.usage)
             if result.success:
                 host.answered()  # also by a runtime that reported nothing on the way
             return result
